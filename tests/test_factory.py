@@ -52,7 +52,7 @@ def test_a_time_limit_is_at_least_one_step(time_limit):
             make()
 
 
-def test_a_time_limit_of_numpy_counts_and_no_word_but_default_does():
+def test_time_limit_accepts_numpy_integers_but_not_other_strings():
     assert jaxenvs.make_gym(MountainCar(), time_limit=np.int64(5)).env.env.time_limit == 5
     with pytest.raises(ParameterError, match="only string"):
         jaxenvs.make("CartPole-v1", time_limit="none")
@@ -69,7 +69,7 @@ def test_a_parameter_that_is_not_a_number_is_named(value):
             make()
 
 
-def test_a_memory_has_a_length():
+def test_memory_length_of_zero_is_refused():
     with pytest.raises(ParameterError, match="memory_length=0"):
         jaxenvs.make("bsuite/memory_len-v0", memory_length=0)
 
@@ -92,7 +92,7 @@ def test_an_entry_sets_parameters_and_the_caller_overrides_them(counter):
     assert jaxenvs.make("Count-v0", lengths=(5,)).unwrapped.lengths == (5,)
 
 
-def test_a_function_may_stand_for_a_class(counter):
+def test_entry_point_may_be_a_function(counter):
     jaxenvs.register("Count-v1", lambda longest: CountingEnv(lengths=(longest,)))
     assert jaxenvs.make("Count-v1", longest=4).lengths == (4,)
 
@@ -104,7 +104,7 @@ def test_a_misspelt_parameter_names_the_closest():
         jaxenvs.make("CartPole-v1", gravty=1.0)
 
 
-def test_a_misspelt_time_limit_is_told_too():
+def test_misspelled_time_limit_names_the_closest():
     with pytest.raises(UnknownParameterError, match=r'Close: .*"time_limit"'):
         jaxenvs.make("CartPole-v1", time_limits=9)
 
@@ -133,7 +133,7 @@ def test_make_vec_takes_batched_parameters():
     assert timestep.observation.shape == (2, 4)
 
 
-def test_importing_jaxenvs_imports_no_environment_and_starts_no_backend():
+def test_import_loads_no_environment_and_starts_no_backend():
     program = """
 import sys, jaxenvs
 assert not [name for name in sys.modules if name.startswith("jaxenvs.envs.")], "eager"

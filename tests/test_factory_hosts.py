@@ -54,7 +54,7 @@ def test_host_ids_make_process_pools():
     env.close()
 
 
-def test_options_of_pools_and_parameters_of_environments_are_passed_on():
+def test_pool_options_and_environment_parameters_are_passed_on():
     env = jaxenvs.make_vec(
         "gymnasium/HostCounter-v0",
         3,
@@ -80,7 +80,7 @@ def test_options_of_pools_and_parameters_of_environments_are_passed_on():
     env.close()
 
 
-def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
+def test_mesh_gives_each_device_a_pool_and_divides_the_cores():
     mesh = jax.make_mesh((2,), ("env",), devices=jax.devices()[:2])
     env = jaxenvs.make_vec("gymnasium/HostCounter-v0", 4, mesh=mesh)
     assert [pool.num_envs for pool in env.pools] == [2, 2]
@@ -94,7 +94,7 @@ def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
 
 
 @pytest.mark.interop
-def test_what_is_vectorized_already_is_driven_as_it_is():
+def test_envpool_environment_is_used_as_a_native_pool():
     pytest.importorskip("envpool")
     with pytest.raises(PoolError, match='Pass autoreset_mode="next_step"'):
         jaxenvs.make_vec("envpool/CartPole-v1", 2)
@@ -116,7 +116,7 @@ def test_what_is_vectorized_already_is_driven_as_it_is():
         ({"num_envs": 0}, "at least 1"),
     ],
 )
-def test_what_a_host_cannot_follow_is_refused(options, expected):
+def test_unsupported_host_options_are_refused(options, expected):
     with pytest.raises(PoolError, match=expected):
         jaxenvs.make_vec(ID, **{"num_envs": 2, **options})
 
@@ -126,7 +126,7 @@ def test_a_time_limit_of_a_host_is_at_least_one_step():
         jaxenvs.make_vec(ID, 2, time_limit=0)
 
 
-def test_what_fails_after_the_pool_was_made_closes_it(monkeypatch):
+def test_pool_is_closed_if_making_the_environment_fails(monkeypatch):
     made = []
     make_pool = jaxenvs.make_pool
 
@@ -140,7 +140,7 @@ def test_what_fails_after_the_pool_was_made_closes_it(monkeypatch):
     assert made[0].closed
 
 
-def test_unknown_ids_name_what_is_close_of_both_kinds():
+def test_unknown_ids_name_the_closest_native_and_host_ids():
     with pytest.raises(
         UnknownEnvironmentError, match=r'Close: "CartPole-v1".*make_vec.*"gymnasium/CartPole-v1"'
     ):
@@ -164,7 +164,7 @@ def test_a_native_registration_comes_first():
         del registry["gymnasium/Mine-v0"]
 
 
-def test_wrappers_around_a_host_env():
+def test_wrappers_on_a_host_env_behave_as_on_a_native_batch():
     host = jaxenvs.make_vec("gymnasium/Pendulum-v1", 3, backend="serial")
     native = OpaqueVectorEnv(jaxenvs.make_vec("Pendulum-v1", 3))
     assert len(WRAPPERS) > 20
@@ -189,14 +189,14 @@ def test_wrappers_around_a_host_env():
     host.close()
 
 
-def test_check_env_says_how_to_check_what_is_not_jax():
+def test_check_env_of_a_host_env_points_to_validate():
     env = jaxenvs.make_vec(ID, 2, backend="serial")
     with pytest.raises(EnvironmentCheckError, match="validate=True"):
         check_env(env)
     env.close()
 
 
-def test_native_environments_bring_in_nothing_of_pools():
+def test_native_environments_do_not_import_the_bridge():
     program = (
         "import sys, jaxenvs; jaxenvs.make_vec('CartPole-v1', 2);"
         "print([name for name in sys.modules if name.startswith('jaxenvs.bridge')])"

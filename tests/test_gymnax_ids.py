@@ -31,12 +31,12 @@ def test_every_id_of_gymnax_can_be_made_here(id):
     assert timestep.observation is not None
 
 
-def test_ids_are_not_shared():
+def test_gymnax_ids_map_to_distinct_ids():
     assert len(set(GYMNAX_IDS.values())) == len(GYMNAX_IDS) == 26
     assert GYMNAX_DEFAULTS.keys() <= GYMNAX_IDS.keys()
 
 
-def test_the_documentation_has_the_same_table():
+def test_gymnax_table_in_the_documentation_is_the_same():
     rows = re.findall(r"^\| `([\w-]+)` \| `([\w/-]+)` \| (.*)\|$", PAGE.read_text(), re.MULTILINE)
     assert [(theirs, ours) for theirs, ours, _ in rows] == list(GYMNAX_IDS.items())
     notes = {theirs: note for theirs, _, note in rows}
@@ -54,7 +54,7 @@ def test_the_table_has_all_ids_of_gymnax():
 # gymnax downloads MNIST.
 @pytest.mark.interop
 @pytest.mark.parametrize("id", [id for id in GYMNAX_IDS if not id.startswith("MNIST")])
-def test_observations_and_actions_have_the_size_of_gymnaxs(id):
+def test_observation_and_action_sizes_match_gymnax(id):
     gymnax = new_gymnax()
     env = jaxenvs.make(GYMNAX_IDS[id], **GYMNAX_DEFAULTS.get(id, {}))
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):

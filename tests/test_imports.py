@@ -34,7 +34,7 @@ def test_importing_starts_no_backend():
     assert [line for line in report if line.endswith("True")] == ["an array True"]
 
 
-def test_the_registry_and_workers_of_pools_go_without_jax():
+def test_registry_and_pool_workers_do_not_import_jax():
     for module in ("jaxenvs", "jaxenvs.bridge.workers.worker"):
         assert python(f"import sys, {module}\nprint('jax' in sys.modules)") == "False\n"
 
@@ -47,7 +47,7 @@ def test_importing_jaxenvs_imports_no_environment_and_no_extra():
     assert not loaded & (extras | {"jaxenvs.training", "jaxenvs.testing", "jaxenvs.cli"})
 
 
-def test_subpackages_with_extras_are_imported_when_they_are_named():
+def test_subpackages_with_extras_are_imported_on_access():
     report = python(
         "import sys, jaxenvs\n"
         "before = {'jaxenvs.testing', 'jaxenvs.training'} & set(sys.modules)\n"
@@ -64,7 +64,7 @@ def test_making_an_environment_imports_its_family_alone():
     assert families == {"classic_control"}
 
 
-def test_every_public_name_is_the_module_s_own_index():
+def test_public_imports_are_sorted_and_aliased_to_themselves():
     lines = (ROOT / "jaxenvs" / "__init__.py").read_text(encoding="utf-8").splitlines()
     imports = [line for line in lines if line.startswith("from jaxenvs")]
     assert imports == sorted(imports)
@@ -74,7 +74,7 @@ def test_every_public_name_is_the_module_s_own_index():
 
 
 @pytest.mark.parametrize("link", ["envs", "wrappers"])
-def test_the_root_has_links_into_the_package_and_no_tool_reads_them_twice(link):
+def test_root_links_lead_into_the_package_and_tools_skip_them(link):
     assert (ROOT / link).is_symlink() and (ROOT / link / "__init__.py").exists()
     assert not Path((ROOT / link).readlink()).is_absolute()
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]

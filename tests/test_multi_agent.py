@@ -490,7 +490,7 @@ def test_wrapping_a_batch_wraps_its_instances(name):
 
 
 @pytest.mark.parametrize("name", PER_AGENT)
-def test_the_constructor_asks_for_wrap(name):
+def test_wrapper_constructor_on_several_agents_asks_for_wrap(name):
     class Call:
         """Passes what a call of `wrap` gets to the constructor."""
 
@@ -509,7 +509,7 @@ def test_a_partial_wraps_each_agent_too():
 
 @pytest.mark.parametrize("name", sorted(SINGLE))
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_wrappers_for_one_agent_say_so(name, is_batch):
+def test_single_agent_wrappers_refuse_several_agents(name, is_batch):
     env = jaxenvs.vectorize(Party(), N) if is_batch else Party()
     with pytest.raises(WrapperError, match=f"{name} got .* carrier, .*a single agent only"):
         WRAPPERS[name](env)
@@ -528,7 +528,7 @@ class Report(Transform):
         return total, timestep.replace(info={**timestep.info, "total": total})
 
 
-def test_info_gains_a_dict_of_what_a_transform_adds():
+def test_info_added_by_a_transform_is_a_dict_per_agent():
     env = Party().wrap(Report).wrap(wrappers.RecordEpisodeStatistics)
     timesteps = jax.device_get(play(jaxenvs.vectorize(env, N), actions_of(env))[1])
     info = timesteps.final_info

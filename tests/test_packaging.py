@@ -50,7 +50,7 @@ def test_the_wheel_contains_the_package_and_nothing_else(built):
     assert "jaxenvs/py.typed" in wheel and "jaxenvs/envs/__init__.py" in wheel
 
 
-def test_the_source_distribution_has_all_that_the_wheel_is_built_of(built):
+def test_source_distribution_contains_what_the_wheel_needs(built):
     sources, _ = built
     assert in_tree("jaxenvs") <= sources
     assert {

@@ -70,7 +70,7 @@ def test_an_entry_point_names_module_and_class(entry_point):
     assert "Count-v0" not in registry
 
 
-def test_an_entry_point_can_be_called():
+def test_entry_point_that_is_not_callable_is_refused():
     with pytest.raises(RegistrationError, match=r"pass .* or a class"):
         register("Count-v0", 3)
 
@@ -91,7 +91,7 @@ def test_an_unknown_id_names_the_closest(asked, close):
         find(asked)
 
 
-def test_an_id_like_no_other_names_the_list():
+def test_unknown_id_without_a_close_match_names_the_list():
     with pytest.raises(UnknownEnvironmentError, match="jaxenvs list") as caught:
         find("qqqqqq")
     assert "Close" not in str(caught.value)

@@ -108,7 +108,7 @@ def assert_same(a, b):
 
 @pytest.mark.bitwise
 @pytest.mark.parametrize("mode", every_nth(3, MODES))
-def test_a_rollout_is_the_loop_that_one_would_write(mode):
+def test_rollout_matches_a_loop_written_by_hand(mode):
     env = counters(autoreset_mode=mode)
     result = jaxenvs.rollout(env, parity, 40, KEY)
     rows, state, timestep = played_by_hand(env, parity, 40, KEY)
@@ -138,7 +138,7 @@ def test_without_a_policy_actions_are_samples_of_the_space():
     assert float(result.statistics["length_std"]) == 0
 
 
-def test_rows_hold_what_was_seen_done_and_led_to():
+def test_trajectory_rows_have_final_observations_where_done():
     env = jaxenvs.make_vec("CartPole-v1", 6)
     result = jaxenvs.rollout(env, None, 60, KEY)
     t = result.trajectory
@@ -192,7 +192,7 @@ def test_unroll_changes_no_bit():
     seed=st.integers(0, 2**32 - 1),
     mode=st.sampled_from(MODES[:2]),
 )
-def test_two_rollouts_are_one_of_both_lengths(split, seed, mode):
+def test_rollout_continued_from_its_state_equals_a_longer_one(split, seed, mode):
     env, key = counters(4, autoreset_mode=mode), jax.random.key(seed)
     whole = jaxenvs.rollout(env, parity, 9, key)
     first = jaxenvs.rollout(env, parity, split, key)
@@ -247,7 +247,7 @@ class Recurrent:
         return carry + 1, carry % 2
 
 
-def test_a_recurrent_policy_begins_with_the_memory_that_it_says():
+def test_recurrent_policy_starts_with_its_initial_carry():
     env, policy = counters(), Recurrent()
     result = jaxenvs.rollout(env, policy, 3, KEY)
     np.testing.assert_array_equal(result.state.policy_carry, [3] * 5)
@@ -291,7 +291,7 @@ def test_statistics_take_no_memory_that_grows_with_the_steps():
 # Policies
 
 
-def test_a_recurrent_policy_carries_its_memory_and_sees_where_to_clear_it():
+def test_recurrent_policy_carries_memory_and_sees_episode_ends():
     def remember(memory, timestep, key):
         memory = jnp.where(timestep.done, 0, memory) + 1
         return memory, memory % 2
@@ -347,7 +347,7 @@ class Hashed(list):
 
 
 @pytest.mark.parametrize("kind", ["partial", "pytree"])
-def test_other_weights_compile_nothing(kind):
+def test_policy_with_new_weights_is_not_recompiled(kind):
     env, traces = jaxenvs.make_vec("Pendulum-v1", 2), Hashed()
     function = functools.partial(counted, traces)
     actions, counts = [], []
@@ -363,7 +363,7 @@ def test_other_weights_compile_nothing(kind):
     assert 0 < counts[0] < counts[1] == counts[-1]
 
 
-def test_a_function_is_compiled_once_and_so_are_other_parameters():
+def test_policy_is_compiled_once_for_all_env_parameters():
     traces = []
 
     def policy(observation, key):
@@ -401,7 +401,7 @@ def test_rollouts_map_over_keys_inside_jit():
         )
 
 
-def test_derivatives_of_returns_by_weights_agree_with_finite_differences():
+def test_return_gradients_match_finite_differences():
     env = jaxenvs.make_vec("Pendulum-v1", 4)
 
     @jax.jit
@@ -493,7 +493,7 @@ def test_a_bar_without_rich_names_the_extra(monkeypatch):
 
 
 @pytest.mark.parametrize(("mode", "k"), [("same_step", 3), ("next_step", 3), ("disabled", 1)])
-def test_the_first_episodes_of_every_instance_are_counted_and_no_others(mode, k):
+def test_evaluate_counts_only_first_episodes_of_each_instance(mode, k):
     env = counters(6, autoreset_mode=mode)
     evaluation = jaxenvs.evaluate(env, parity, k, KEY)
     # The same key plays the same steps, so that a long rollout holds the answer.
@@ -509,7 +509,7 @@ def test_the_first_episodes_of_every_instance_are_counted_and_no_others(mode, k)
     np.testing.assert_allclose(evaluation.std, expected[0].std(), rtol=1e-6)
 
 
-def test_what_max_steps_cuts_is_not_finished():
+def test_episodes_cut_by_max_steps_are_not_finished():
     env = jaxenvs.vectorize(CountingEnv(lengths=(3, 8)), 16)
     cut = jaxenvs.evaluate(env, None, 2, KEY, max_steps=6)
     whole = jaxenvs.evaluate(env, None, 2, KEY)
@@ -574,7 +574,7 @@ class Lottery(Environment[LotteryState]):
         return state.left.astype(jnp.float32)[None]
 
 
-def test_counting_what_finishes_in_time_is_biased_and_evaluating_is_not():
+def test_rollout_statistics_are_biased_and_evaluate_is_not():
     env, truth = jaxenvs.vectorize(Lottery(), 512), 0.5 * 1 + 0.5 * 100
     usual = jaxenvs.rollout(env, None, 120, KEY, outputs="statistics").statistics
     evaluation = jaxenvs.evaluate(env, None, 2, KEY)
@@ -599,13 +599,13 @@ def test_counting_what_finishes_in_time_is_biased_and_evaluating_is_not():
         ({"env": CountingEnv()}, r"rollout got CountingEnv, expected a VectorEnv\..*vectorize"),
     ],
 )
-def test_a_rollout_says_what_it_cannot_do(arguments, message):
+def test_rollout_with_invalid_arguments_is_refused(arguments, message):
     arguments = {"env": counters(), "policy": None, "num_steps": 3, "key": KEY, **arguments}
     with pytest.raises(RolloutError, match=message):
         jaxenvs.rollout(**arguments)
 
 
-def test_a_rollout_starts_or_goes_on_but_not_both():
+def test_rollout_with_both_key_and_state_is_refused():
     env = counters()
     state = jaxenvs.rollout(env, None, 3, KEY).state
     with pytest.raises(RolloutError, match="both of key and state"):
@@ -626,7 +626,7 @@ def test_a_rollout_starts_or_goes_on_but_not_both():
         ),
     ],
 )
-def test_an_evaluation_says_what_it_cannot_do(arguments, message):
+def test_evaluate_with_invalid_arguments_is_refused(arguments, message):
     arguments = {"env": counters(), "policy": None, "num_episodes": 2, "key": KEY, **arguments}
     with pytest.raises(RolloutError, match=message):
         jaxenvs.evaluate(**arguments)

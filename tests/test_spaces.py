@@ -97,7 +97,7 @@ def test_equal_keys_give_equal_samples_inside_and_outside_of_jit(space, seed):
             np.testing.assert_array_equal(a, b)
 
 
-def test_other_keys_and_other_members_of_a_batch_draw_other_numbers():
+def test_samples_differ_between_keys_and_batch_members():
     space = Box(-1.0, 1.0, (3,))
     samples = np.asarray(space.sample(KEY, (100,)))
     assert len(np.unique(samples)) == 300
@@ -247,7 +247,7 @@ def test_each_member_of_a_batch_can_have_its_own_mask():
     assert_same_trees(samples, np.asarray(Discrete(6).batch(500).sample(KEY, mask=mask)))
 
 
-def test_where_nothing_is_allowed_the_start_is_sampled_as_in_gymnasium():
+def test_mask_allowing_nothing_samples_start_as_in_gymnasium():
     mask = np.zeros(3, np.int8)
     assert gymnasium.spaces.Discrete(3, start=7).sample(mask) == 7
     assert (Discrete(3, start=7).sample(KEY, (10,), mask) == 7).all()
@@ -269,7 +269,7 @@ def test_a_multi_discrete_takes_gymnasium_s_tuples_of_masks():
     assert p_value_of_uniform(samples[:, 1, 0], [1, 3]) > 1e-3
 
 
-def test_the_masks_of_a_multi_discrete_may_differ_between_members():
+def test_multi_discrete_masks_may_differ_between_members():
     space = MultiDiscrete([2, 3])
     first = np.array([[1, 0], [0, 1], [0, 1]], np.int8)
     samples = space.sample(KEY, (3,), (first, np.array([0, 1, 0], np.int8)))
@@ -499,7 +499,7 @@ def test_flattening_works_under_jit_and_vmap(space):
     assert_same_trees(values, jax.jit(jax.vmap(space.unflatten))(flat))
 
 
-def test_the_flat_dtype_is_the_leaves_own_if_they_share_one_else_float32():
+def test_flat_dtype_is_that_shared_by_the_leaves_or_float32():
     integers = Dict(a=Discrete(3), b=MultiDiscrete([2, 2]))
     assert integers.flatten(integers.sample(KEY)).dtype == jnp.int32
     mixed = Dict(a=Discrete(3), b=Box(0.0, 1.0))
@@ -592,7 +592,7 @@ def test_spaces_with_other_members_or_types_are_not_equal(left, right):
         (Tuple([Discrete(2), Tuple([])]), "Tuple(Discrete(2), Tuple())"),
     ],
 )
-def test_text(space, text):
+def test_repr_of_a_space(space, text):
     assert repr(space) == text
 
 
@@ -770,7 +770,7 @@ def test_dtypes_do_not_depend_on_x64(space):
     assert_same_trees(narrow, wide)
 
 
-def test_64_bit_boxes_work_under_x64_and_are_never_narrowed_without():
+def test_64_bit_boxes_need_x64_and_are_never_narrowed():
     real, whole = Box(-1.0, 1.0, (2,), np.float64), Box(-(2**63), 2**63 - 1, (2,), np.int64)
     for space in (real, whole):
         assert space.contains(np.zeros(2, space.dtype))

@@ -68,7 +68,7 @@ def test_samples_are_members_in_gymnasium_too(space, seed):
 
 
 @GYMNASIUM
-def test_gymnasium_s_samples_are_members_here_once_they_have_our_dtypes(space):
+def test_gymnasium_samples_cast_to_our_dtypes_are_members(space):
     space.seed(0)
     ours = from_gymnasium(space)
     for _ in range(5):
@@ -112,7 +112,7 @@ def test_the_types_of_gymnasium_s_batches_are_kept_exactly(space):
     assert to_gymnasium(space.batch(4)) == batch_space(to_gymnasium(space), 4)
 
 
-def test_discrete_spaces_have_gymnasium_s_dtype_there_and_ours_here():
+def test_discrete_spaces_are_int64_in_gymnasium_and_int32_here():
     assert to_gymnasium(Discrete(3)).dtype == np.int64
     assert to_gymnasium(MultiDiscrete([3])).dtype == np.int64
     assert from_gymnasium(theirs.Discrete(3)).dtype == np.int32
@@ -139,7 +139,7 @@ def test_bounds_beyond_32_bits_become_infinite_or_extreme():
     assert from_gymnasium(space) == Box(-(2**31), 2**31 - 1, (2,), np.int32)
 
 
-def test_what_gymnasium_gets_is_its_own_and_writable():
+def test_gymnasium_box_gets_its_own_writable_bounds():
     space = Box(-1.0, 1.0, (2,))
     to_gymnasium(space).low[0] = 5
     assert space.low.tolist() == [-1, -1]
@@ -173,7 +173,7 @@ def test_gymnasium_values_that_do_not_fit_into_int32_are_refused():
 
 @pytest.mark.parametrize("convert", [from_gymnasium, from_dm_env, to_gymnasium, to_dm_env])
 @pytest.mark.parametrize("given_space", [3, None, "Discrete(3)"])
-def test_what_is_no_space_is_refused(convert, given_space):
+def test_converting_a_non_space_is_refused(convert, given_space):
     with pytest.raises(SpaceError, match=re.escape(str(given_space))):
         convert(given_space)
 
@@ -185,7 +185,7 @@ def test_traced_bounds_are_not_converted(convert):
 
 
 @pytest.mark.parametrize("convert", [to_gymnasium, to_dm_env])
-def test_bfloat16_is_unknown_to_both(convert):
+def test_bfloat16_boxes_are_refused_by_both_conversions(convert):
     with pytest.raises(SpaceError, match="bfloat16"):
         convert(Box(0.0, 1.0, dtype=jnp.bfloat16))
 
@@ -229,7 +229,7 @@ def test_a_space_survives_the_way_to_dm_env_and_back(space):
         (MultiBinary((2, 3)), Box(0, 1, (2, 3), np.int8)),
     ],
 )
-def test_what_dm_env_has_no_spec_for_returns_as_the_box_of_its_members(space, box):
+def test_space_without_a_dm_env_spec_returns_as_a_box(space, box):
     assert from_dm_env(to_dm_env(space)) == box
 
 
@@ -277,7 +277,7 @@ def test_dm_env_specs_are_named_after_their_path():
     assert to_dm_env(Discrete(2)).name is None
 
 
-def test_64_bit_specs_become_32_bit_spaces_unless_asked_otherwise():
+def test_64_bit_specs_become_32_bit_spaces_by_default():
     spec = specs.BoundedArray((2,), np.float64, -1, 1)
     assert from_dm_env(spec) == Box(-1.0, 1.0, (2,))
     assert from_dm_env({"a": [spec]}, x64=True) == Dict(a=Tuple([Box(-1.0, 1.0, (2,), float)]))

@@ -19,7 +19,7 @@ def test_trees_of_two_classes_with_like_fields_differ():
     assert jax.tree.structure(one()) != jax.tree.structure(one(size=9))
 
 
-def test_leaves_carry_the_names_of_their_fields_and_static_fields_are_none():
+def test_leaves_carry_field_names_and_exclude_static_fields():
     cls = twin()
     (((key,), leaf),) = jax.tree_util.tree_leaves_with_path(cls(speed=3.0))
     assert key == jax.tree_util.GetAttrKey("speed") and leaf == 3.0

@@ -3,7 +3,7 @@ import json
 from benchmarks import bsuite_sweep
 
 
-def test_both_sides_are_measured_and_compared(tmp_path, capsys):
+def test_jaxenvs_and_bsuite_are_measured_and_compared(tmp_path, capsys):
     path = tmp_path / "results.json"
     small = ["--experiments", "bandit,catch", "--episodes", "3", "--seconds", "0"]
     bsuite_sweep.main([*small, "--output", str(path)])

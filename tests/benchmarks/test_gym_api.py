@@ -74,7 +74,7 @@ def entry(kind, contestant, speeds, ours, num_envs=16, id="CartPole-v1"):
     return dataclasses.asdict(measurement)
 
 
-def test_the_faster_envpool_counts_and_ratios_are_medians_of_repetitions():
+def test_ratios_use_the_faster_envpool_and_median_repetitions():
     ours = [90.0, 100.0, 400.0]
     rows = gym_api.ratios(
         [
@@ -91,7 +91,7 @@ def test_the_faster_envpool_counts_and_ratios_are_medians_of_repetitions():
     ]
 
 
-def test_figures_are_required_of_cartpole_alone_and_at_every_n_of_the_vectorized_class():
+def test_required_figures_depend_on_id_contestant_and_num_envs():
     def required(kind, **keywords):
         (row,) = gym_api.ratios([entry(kind, "peer", [1.0], [2.0], **keywords)])
         return row["required"]
@@ -102,7 +102,7 @@ def test_figures_are_required_of_cartpole_alone_and_at_every_n_of_the_vectorized
     assert required("envpool", id="Pendulum-v1") is None
 
 
-def test_contestants_alternate_and_ratios_are_taken_within_a_repetition(fake, made, absent_ours):
+def test_ratios_are_taken_within_a_repetition(fake, made, absent_ours):
     field = [fake("jaxenvs", "jaxenvs"), fake("EnvPool, 1 thread", "envpool")]
     report = measure(field, "--ids", "CartPole-v1", "--num-envs", "4")
     ours, theirs = report["measurements"]
@@ -135,9 +135,7 @@ def test_episodes_are_counted_whole(fake, absent_ours):
     assert all(entry["calls_per_episode"] == 7 for entry in report["measurements"])
 
 
-def test_results_that_are_no_numpy_arrays_are_refused_and_the_environment_closed(
-    fake, made, absent_ours
-):
+def test_non_numpy_results_are_refused_and_environment_closed(fake, made, absent_ours):
     with pytest.raises(TypeError, match="list"):
         measure([fake("jaxenvs", "jaxenvs", array=list)], "--num-envs", "4")
     assert made[0].closed_times == 1
@@ -153,7 +151,7 @@ def test_all_environments_are_closed_when_one_cannot_be_made(fake, made, absent_
     assert made[0].closed_times == 1
 
 
-def test_who_is_missing_is_named_once_with_the_reason(fake, capsys):
+def test_missing_contestant_is_named_once_with_the_reason(fake, capsys):
     absent = dataclasses.replace(fake("Nobody", "envpool"), package="no-such-package")
     small = dataclasses.replace(fake("Small", "sync"), max_num_envs=2)
     report = measure([absent, small], "--ids", "CartPole-v1", "--num-envs", "2,4,8")
@@ -235,7 +233,7 @@ def test_memory_grows_with_the_number_of_environments():
     assert few["memory_mb"] + 0.5 < many["memory_mb"] < few["memory_mb"] + 100
 
 
-def test_quick_yields_to_what_is_given():
+def test_quick_option_yields_to_explicit_options():
     parse = functools.partial(gym_api._parse, ["--quick", "--num-envs", "8"])
     assert parse().ids == ["CartPole-v1"] and parse().num_envs == [8] and parse().repeats == 7
 

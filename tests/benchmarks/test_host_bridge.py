@@ -22,7 +22,7 @@ def quiet(repeats=3):
 # --- the simulation ---
 
 
-def test_equal_environments_received_together_take_one_step_a_batch():
+def test_equal_environments_together_take_one_step_per_batch():
     assert ideal_seconds([[2.0]] * 4, batch_size=4, num_batches=3) == pytest.approx(6)
 
 
@@ -55,7 +55,7 @@ def test_durations_repeat_when_they_run_out():
 # --- statistics ---
 
 
-def test_a_race_alternates_and_its_ratios_are_of_the_same_repetition():
+def test_race_alternates_and_takes_ratios_within_a_repetition():
     turns = []
 
     def side(name, seconds):
@@ -77,20 +77,20 @@ def test_a_race_alternates_and_its_ratios_are_of_the_same_repetition():
     assert [each.micros for each in measured.measurements] == [[1e6, 2e6, 8e6], [2e6] * 3]
 
 
-def test_a_figure_is_the_median_and_its_margin_tells_whether_it_is_reached():
+def test_figure_margin_compares_the_median_with_the_requirement():
     assert Figure("p", "c", "n", [1.0, 3.0, 100.0], required=2.0).margin == 1.5
     assert Figure("p", "c", "n", [1.0, 3.0, 100.0], required=6.0, at_least=False).margin == 2
     assert Figure("p", "c", "n", [1.0, 3.0, 100.0], required=1.5, at_least=False).margin == 0.5
     assert Figure("p", "c", "n", [1.0]).margin is None
 
 
-def test_what_is_hidden_is_a_share_of_the_shorter():
+def test_share_hidden_is_relative_to_the_shorter_duration():
     assert share_hidden(host=3, device=2, both=3) == 1
     assert share_hidden(host=3, device=2, both=5) == 0
     assert share_hidden(host=1, device=2, both=2.5) == 0.5
 
 
-def test_log_normal_times_have_the_mean_that_was_asked_for_and_one_is_slower():
+def test_log_normal_times_have_the_requested_mean():
     assert np.mean(partial.times(1e-3, 1, 100_000)) == pytest.approx(1e-3, rel=0.02)
     assert np.mean(partial.times(1e-3, 0, 100_000)) == pytest.approx(1e-1, rel=0.02)
     assert partial.times(1e-3, 1) != partial.times(1e-3, 2)
@@ -141,7 +141,7 @@ def test_processes_are_stopped_while_it_is_not_their_turn():
         process.wait()
 
 
-def test_an_exchange_gives_the_durations_of_all_steps_and_leaves_nobody_at_work():
+def test_exchange_returns_all_durations_and_leaves_none_pending():
     import jaxenvs
 
     fns = [lambda: environments.Sleeping([0.001])] * 4
@@ -154,7 +154,7 @@ def test_an_exchange_gives_the_durations_of_all_steps_and_leaves_nobody_at_work(
         pool.step(np.zeros(4, np.int64))  # which refuses while anybody owes a result
 
 
-def test_cases_of_auto_are_left_out_where_a_step_would_take_too_long():
+def test_auto_cases_with_too_long_steps_are_left_out():
     cases = list(auto._grid((1, 1024), (1e-6, 1e-2), (1e-3,)))
     assert cases == [
         ("busy", 1, 1e-6),
@@ -167,7 +167,7 @@ def test_cases_of_auto_are_left_out_where_a_step_would_take_too_long():
 # --- parts, reports ---
 
 
-def test_a_part_measures_what_it_says(monkeypatch):
+def test_waiting_part_measures_serial_thread_and_asyncio(monkeypatch):
     monkeypatch.setattr(waiting, "NUM_ENVS", 8)
     measured = quiet()
     waiting.measure(measured)
@@ -186,9 +186,7 @@ def report(monkeypatch):
     return host_bridge.measure(options, ["--only", "efficiency,missing"])
 
 
-def test_parts_run_in_processes_and_the_report_names_machine_and_those_that_failed(
-    report, tmp_path
-):
+def test_report_of_parts_names_the_machine_and_failed_parts(report, tmp_path):
     assert report["machine"]["versions"]["gymnasium"]
     assert {each["part"] for each in report["figures"]} == {"efficiency"}
     assert len(report["notes"]) == 1 and report["notes"][0].startswith("missing: failed")

@@ -107,7 +107,7 @@ def test_the_c_loop_steps_as_gymnasium_does(action):
 
 
 @needs_compiler
-def test_the_c_loop_gives_the_same_episodes_on_any_number_of_threads():
+def test_c_loop_gives_the_same_episodes_on_any_thread_count():
     one, two = limit.CartPoleLanes(65), limit.CartPoleLanes(65)
     assert one.rollout(500, num_threads=1) == two.rollout(500, num_threads=2)
 
@@ -122,7 +122,7 @@ def test_the_c_loop_truncates_at_500_steps():
 
 @needs_compiler
 @pytest.mark.parametrize("vectorize", [True, False])
-def test_episodes_of_the_c_loop_are_as_long_as_a_random_policy_makes_them(vectorize):
+def test_c_loop_episodes_have_the_length_of_a_random_policy(vectorize):
     lanes = limit.CartPoleLanes(1024, vectorize=vectorize)
     finished = lanes.rollout(2000)
     assert 1024 * 2000 / finished == pytest.approx(22.25, abs=0.3)

@@ -20,7 +20,7 @@ def test_every_combination_that_schemes_accept_is_a_case_once():
         )
 
 
-def test_the_report_has_every_combination_and_seed_that_was_asked(tmp_path, monkeypatch, capsys):
+def test_report_has_every_requested_combination_and_seed(tmp_path, monkeypatch, capsys):
     def train(case, seed, limit):
         told = {"return": 474.0 + seed, "steps": 512.0, "seconds": 1.5, "start_seconds": 2.5}
         return told | {"collection_lag": 0.25, "gradient_lag": float("nan")}
@@ -43,7 +43,7 @@ def test_the_report_has_every_combination_and_seed_that_was_asked(tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_training_ends_with_the_evaluation_that_reaches_the_target(monkeypatch):
+def test_training_ends_when_an_evaluation_reaches_the_target(monkeypatch):
     means = iter([500.0, 20.0, 475.0, 500.0])
 
     class Told:
@@ -60,7 +60,7 @@ def test_a_training_ends_with_the_evaluation_that_reaches_the_target(monkeypatch
 
 
 @pytest.mark.slow
-def test_a_training_ends_with_its_steps(monkeypatch):
+def test_training_ends_when_its_steps_are_used_up(monkeypatch):
     class Told:
         mean = 20.0
 

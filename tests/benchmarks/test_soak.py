@@ -18,7 +18,7 @@ def check_of(*rows):
 STEP = [7, 1, 1, 3], 1.0, False, False, False
 
 
-def test_what_is_right_is_accepted():
+def test_check_accepts_correct_steps_and_restarts():
     restart = [8, 1, 0, 0], 0.0, False, True, True
     check = check_of(STEP, restart, ([8, 1, 1, 3], 1.0, False, False, False))
     assert not check.wrong and check.steps == 3 and check.restarts == 1
@@ -35,7 +35,7 @@ def test_what_is_right_is_accepted():
         ([7, 1, 2, 3], 2.0, True, False, False),  # an end before its time
     ],
 )
-def test_what_is_wrong_is_noticed(row):
+def test_check_notices_wrong_results(row):
     assert len(check_of(STEP, row).wrong) == 1
 
 

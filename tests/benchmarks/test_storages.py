@@ -20,7 +20,7 @@ def report(tmp_path_factory):
     return json.loads(path.read_text())
 
 
-def test_each_is_measured_in_every_repetition_and_ratios_are_taken_within(report):
+def test_storages_are_measured_and_compared_in_each_repetition(report):
     for ours, theirs in np.reshape(report["measurements"], (-1, 2)):
         assert (ours["contestant"], theirs["contestant"]) == ("jaxenvs", "flashbax")
         assert ours["kind"] == theirs["kind"] and ours["this_over_ours"] == [1, 1, 1]

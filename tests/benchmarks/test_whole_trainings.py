@@ -71,7 +71,7 @@ def test_ratios_are_to_the_peer_that_trains_faster(tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
-def test_scaling_divides_by_the_first_of_a_part_within_a_repetition(tmp_path):
+def test_scaling_is_relative_to_the_first_entry_of_a_part(tmp_path):
     def entry(part, number, seconds):
         return {"part": part, "number": number, "seconds": seconds, "compile_seconds": 1.0}
 
@@ -89,7 +89,7 @@ def test_scaling_divides_by_the_first_of_a_part_within_a_repetition(tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
-def test_only_processes_that_start_now_have_other_devices(monkeypatch):
+def test_forced_device_count_is_set_and_restored(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_a=1 {scaling.FORCED}=8")
     with scaling._flags(2):
         assert os.environ["XLA_FLAGS"].split() == ["--xla_a=1", f"{scaling.FORCED}=2"]

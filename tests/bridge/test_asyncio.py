@@ -102,7 +102,7 @@ def test_coroutines_answer_as_functions_do(mode, kind):
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_coroutines_answer_as_functions_do_with_trees_of_arrays_and_a_limit(mode):
+def test_coroutines_with_nested_spaces_and_limit_match_functions(mode):
     rng = np.random.default_rng(0)
     actions = [
         {"button": rng.integers(0, 4, 4), "stick": rng.uniform(-1, 1, (4, 2)).astype(np.float32)}
@@ -122,7 +122,7 @@ class _Rendering(gymnasium.Wrapper):
         return self.env.render()
 
 
-def test_auto_takes_a_loop_for_coroutines_and_other_backends_refuse_them():
+def test_coroutines_use_asyncio_and_other_backends_refuse_them():
     with jaxenvs.make_pool([_Rendering] * 2) as pool:
         assert pool.backend == "asyncio"
         assert [frame.shape for frame in pool.render()] == [(2, 3, 3)] * 2
@@ -170,7 +170,7 @@ def test_coroutines_of_classic_gym_are_awaited():
     assert not any(env.is_open for env in made)
 
 
-def test_all_wait_at_once_in_reset_step_autoreset_render_and_close():
+def test_coroutines_wait_at_once_in_every_method():
     pool = make(counters(16, length=2), autoreset_mode="same_step")
     for call, calls in (
         (lambda: pool.reset(seed=0), 1),
@@ -228,7 +228,7 @@ def test_uneven_environments_come_as_they_finish():
             pool.send(np.zeros(len(info["env_id"]), int), info["env_id"])
 
 
-def test_resets_of_some_have_the_options_that_they_were_asked_with():
+def test_async_reset_options_and_seeds_reach_their_environments():
     with make(counters(4), batch_size=2) as pool:
         pool.async_reset(seed=3, options={"level": 1}, env_ids=[0, 1])
         pool.async_reset(seed=5, options={"level": 2}, env_ids=[3, 2])
@@ -239,7 +239,7 @@ def test_resets_of_some_have_the_options_that_they_were_asked_with():
         assert [env.seed for env in envs] == [3, 4, 7, 8]
 
 
-def test_it_works_inside_a_running_loop_as_in_a_notebook():
+def test_asyncio_pool_works_inside_a_running_event_loop():
     async def cell():
         with make(counters(3)) as pool:
             pool.reset(seed=0)
@@ -252,7 +252,7 @@ def test_it_works_inside_a_running_loop_as_in_a_notebook():
 @pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("where", ["step", "reset", "render", "close"])
-def test_what_a_coroutine_raises_is_raised_with_its_traceback(where, mode, kind, tmp_path):
+def test_environment_exception_is_raised_with_its_traceback(where, mode, kind, tmp_path):
     marker = str(tmp_path / "done")
     fns = [*counters(2), lambda: KINDS[kind](Misbehaving("raises", marker, where))]
     pool = make(fns, autoreset_mode=mode)
@@ -276,7 +276,7 @@ def test_what_a_coroutine_raises_is_raised_with_its_traceback(where, mode, kind,
 
 
 @pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
-def test_one_that_leaves_is_an_error_and_no_end_of_the_loop(kind, tmp_path):
+def test_environment_raising_system_exit_does_not_end_the_loop(kind, tmp_path):
     marker = str(tmp_path / "done")
     with make([lambda: KINDS[kind](Misbehaving("exits", marker))] * 2, num_workers=1) as pool:
         pool.reset(seed=0)
@@ -306,7 +306,7 @@ def test_a_constructor_that_raises_leaves_no_thread():
     assert len(closed) == 1
 
 
-def test_one_that_hangs_is_named_and_can_be_waited_for():
+def test_hanging_environment_is_named_and_can_be_waited_for():
     gate = threading.Event()
     waits = [None, lambda: _opened(gate), None]
     fns = [lambda i=i: Async(Counter(i), ("step",), waits[i]) for i in range(3)]
@@ -322,7 +322,7 @@ def test_one_that_hangs_is_named_and_can_be_waited_for():
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
-def test_one_that_hangs_is_cancelled_and_made_anew(kind, together, mode, caplog):
+def test_hanging_environment_is_replaced_and_the_old_one_closed(kind, together, mode, caplog):
     gate, made = threading.Event(), []
 
     def hangs_once():
@@ -366,7 +366,7 @@ def test_one_that_hangs_is_cancelled_and_made_anew(kind, together, mode, caplog)
         assert kind == "ordinary" or made[0].cancelled
 
 
-def test_code_that_does_not_wait_is_what_is_named():
+def test_coroutine_that_blocks_the_loop_is_named_in_the_timeout():
     gate = threading.Event()
 
     async def blocks():
@@ -383,7 +383,7 @@ def test_code_that_does_not_wait_is_what_is_named():
         assert pool.step_wait()[1].tolist() == [1.0, 1.0, 1.0]
 
 
-def test_close_cancels_those_that_hang(caplog):
+def test_close_cancels_hanging_coroutines(caplog):
     forever = lambda: asyncio.sleep(60)  # noqa: E731
     made = [Async(Counter(0)), Async(Counter(1), ("step",), forever)]
     stubborn = Async(Counter(2), ("close",), forever)
@@ -430,7 +430,7 @@ async def _soon():
     await asyncio.sleep(0)
 
 
-def test_what_is_not_a_number_is_refused_and_the_environment_made_anew():
+def test_nan_observation_is_refused_naming_its_environment():
     fns = [*counters(2), lambda: Async(_Nan(number=2))]
     for batch_size in (3, 1):
         with make(fns, batch_size=batch_size) as pool:
@@ -452,7 +452,7 @@ class _Nan(Counter):
         return observation * np.float32("nan"), *rest
 
 
-def test_what_is_no_observation_is_refused():
+def test_observation_of_wrong_shape_is_refused():
     class Odd(Async):
         async def step(self, action):
             return np.zeros(7, np.float32), 0.0, False, False, {}
@@ -464,7 +464,7 @@ def test_what_is_no_observation_is_refused():
                 pool.step(np.zeros(2, int))
 
 
-def test_timers_are_on_time():
+def test_asyncio_sleep_of_100_us_takes_under_a_millisecond():
     """epoll alone would round 100 us up to a millisecond."""
     with make([lambda: Async(Counter(length=10**6), ("step",), _briefly)]) as pool:
         pool.reset(seed=0)
@@ -481,12 +481,12 @@ async def _briefly():
 
 
 @pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
-def test_a_pool_that_an_environment_collects_as_garbage_is_closed(kind):
+def test_pool_collected_by_one_of_its_environments_is_closed(kind):
     with collected_while_stepping(make, KINDS[kind]) as made:
         _until(lambda: all(env.closed for env in made) and not pool_threads())
 
 
-def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():
+def test_closed_and_forgotten_pools_leave_no_threads():
     for _ in range(20):
         with make([*counters(3), Counter]) as pool:
             pool.reset(seed=0)
@@ -503,7 +503,7 @@ def _until(is_so):
     assert is_so()
 
 
-def test_fields_of_info_are_looked_up_by_awaiting_what_has_to_be():
+def test_info_fields_of_coroutines_are_found_in_a_running_loop():
     async def made_within_a_loop():
         with make([lambda: Async(Counter())] * 2, info_fields=["count"]) as pool:
             pool.reset(seed=0)

@@ -61,7 +61,7 @@ def zeros(pool, n=None):
 @in_processes
 @pytest.mark.parametrize("what", ["is_killed", "exits_at_once"])
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
-def test_a_dead_worker_is_replaced_and_the_others_keep_their_results(
+def test_dead_worker_is_replaced_and_others_keep_their_results(
     backend, what, on_failure, marker, caplog
 ):
     with make(with_one(what, marker), backend, on_failure=on_failure) as pool:
@@ -163,7 +163,7 @@ class _AnswersOddly(Counter):
 
 
 @in_processes
-def test_an_answer_that_cannot_be_unpickled_is_an_error_of_that_call_alone(backend):
+def test_call_answer_that_fails_to_unpickle_fails_that_call_only(backend):
     with make([*counters(1), *[lambda: _AnswersOddly(number=1)] * 3], backend) as pool:
         pool.reset(seed=0)
         pool.send(zeros(pool, 1), [1])
@@ -176,7 +176,7 @@ def test_an_answer_that_cannot_be_unpickled_is_an_error_of_that_call_alone(backe
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], [1, 2, 1, 1])
 
 
-def test_descriptors_of_a_message_that_cannot_be_unpickled_are_closed():
+def test_descriptors_of_message_failing_to_unpickle_are_closed():
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -233,7 +233,7 @@ def _raises_when_made_again(marker):
 
 
 @in_processes
-def test_a_replacement_whose_constructor_raises_is_given_up_at_once(backend, marker):
+def test_replacement_with_failing_constructor_is_not_retried(backend, marker):
     fns = [*counters(1), lambda: _raises_when_made_again(marker)]
     pool = make(fns, backend, on_failure="restart")
     pool.reset(seed=0)
@@ -325,7 +325,7 @@ class _RaisesOddly(Counter):
 
 
 @pytest.mark.parametrize("error", [_Unprintable(), ValueError("bad \udcff surrogate")])
-def test_an_exception_without_proper_text_is_one_of_its_environment_alone(backend, error):
+def test_exception_without_text_fails_its_environment_only(backend, error):
     fns = [*counters(3), lambda: _RaisesOddly(3, error)]
     with make(fns, backend) as pool:
         pool.reset(seed=0)
@@ -368,7 +368,7 @@ def test_an_info_that_is_no_dict_is_an_error_of_its_environment(backend):
         assert pool.call("episode")[:3] == (1, 1, 1)
 
 
-def test_an_info_that_contains_itself_is_an_info(backend):
+def test_info_that_contains_itself_is_accepted(backend):
     with make([*counters(3), lambda: _OddInfo(3, _recursive())], backend) as pool:
         pool.reset(seed=0)
         info = pool.step(zeros(pool))[4]
@@ -413,7 +413,7 @@ def test_infos_may_have_classes_that_the_script_defines():
 @pytest.mark.parametrize("what", ["raises", "exits"])
 @pytest.mark.parametrize("where", ["step", "reset"])
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
-def test_an_exception_names_its_environment_and_has_the_traceback(
+def test_exception_names_its_environment_and_has_the_traceback(
     backend, what, where, on_failure, marker, caplog
 ):
     with make(with_one(what, marker, where=where), backend, on_failure=on_failure) as pool:
@@ -446,7 +446,7 @@ def test_an_exception_names_its_environment_and_has_the_traceback(
         assert info["restarted"].any() == (on_failure == "raise")
 
 
-def test_all_that_fail_in_a_batch_are_named(backend, tmp_path):
+def test_failed_environments_of_a_batch_are_all_named(backend, tmp_path):
     fns = counters(8)
     for i in (0, 1, 6):
         fns[i] = lambda i=i: Misbehaving("raises", f"{tmp_path}/{i}", at=1)
@@ -468,7 +468,7 @@ def _raises_long():
     return env
 
 
-def test_the_end_of_a_long_message_is_kept(backend):
+def test_long_exception_message_keeps_its_end(backend):
     with make([_raises_long], backend) as pool:
         pool.reset(seed=0)
         with pytest.raises(WorkerError, match="the end"):
@@ -476,7 +476,7 @@ def test_the_end_of_a_long_message_is_kept(backend):
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_an_exception_in_the_reset_that_follows_an_episode(backend, mode, marker):
+def test_exception_in_autoreset_names_the_environment(backend, mode, marker):
     fns = with_one("raises", marker, where="reset")
     with make(fns, backend, autoreset_mode=mode) as pool:
         pool.reset(seed=0)
@@ -524,7 +524,7 @@ def test_an_exception_in_close_is_told_after_all_is_closed(backend, what, marker
     pool.close()
 
 
-def test_an_exception_in_close_is_logged_where_failures_are(backend, marker, caplog):
+def test_exception_in_close_is_logged_under_restart(backend, marker, caplog):
     with caplog.at_level(logging.WARNING, "jaxenvs"):
         make(with_one("raises", marker, where="close"), backend, on_failure="restart").close()
     assert "failed in close: ValueError: a deliberate error" in caplog.text
@@ -539,7 +539,7 @@ def test_an_exception_in_a_constructor_names_the_environment(backend, what, mark
 
 
 @in_processes
-def test_a_constructor_that_ends_its_process_says_how(backend, marker):
+def test_constructor_that_ends_its_process_reports_exit_status(backend, marker):
     with pytest.raises(WorkerError, match="status 3 while it constructed it") as caught:
         make(with_one("exits_at_once", marker, where="init"), backend)
     assert caught.value.env_ids == (1,)
@@ -576,7 +576,7 @@ def test_an_environment_that_cannot_be_made_anew_is_an_error(backend, on_failure
 
 
 @in_processes
-def test_one_that_hangs_is_named_can_be_waited_for_and_closed(backend, marker):
+def test_hanging_environment_is_named_and_does_not_delay_close(backend, marker):
     pool = make(with_one("hangs", marker), backend, timeout=0.2)
     pool.reset(seed=0)
     pool.step(zeros(pool))
@@ -593,7 +593,7 @@ def test_one_that_hangs_is_named_can_be_waited_for_and_closed(backend, marker):
 
 
 @in_processes
-def test_one_that_was_only_slow_can_be_waited_for(backend):
+def test_slow_environment_can_be_waited_for_after_a_timeout(backend):
     with make(counters(2, seconds=0.6), backend, timeout=0.2) as pool:
         pool.reset(seed=0)
         with pytest.raises(EnvTimeoutError):
@@ -610,7 +610,7 @@ def test_one_that_was_only_slow_can_be_waited_for(backend):
 
 @in_processes
 @pytest.mark.parametrize("together", [True, False])
-def test_one_that_hangs_is_made_anew(backend, together, marker, caplog):
+def test_hanging_environment_is_restarted(backend, together, marker, caplog):
     fns = with_one("hangs", marker)
     batch_size = 4 if together else 2
     with (
@@ -631,7 +631,7 @@ def test_one_that_hangs_is_made_anew(backend, together, marker, caplog):
 
 
 @in_processes
-def test_slow_ones_in_a_row_are_not_called_hanging(backend):
+def test_slow_environments_in_a_row_do_not_time_out(backend):
     fns = counters(4, seconds=0.2)
     with make(fns, backend, num_workers=1, timeout=0.45) as pool:
         pool.reset(seed=0)
@@ -642,7 +642,7 @@ def test_slow_ones_in_a_row_are_not_called_hanging(backend):
 
 @in_processes
 @pytest.mark.slow
-def test_a_constructor_slower_than_the_limit_does_not_count_as_a_step(backend, marker):
+def test_slow_constructor_does_not_count_toward_the_timeout(backend, marker):
     def slow():
         time.sleep(1.5)
         return Misbehaving("is_killed", marker)
@@ -670,7 +670,7 @@ def test_a_constructor_slower_than_the_limit_does_not_count_as_a_step(backend, m
         ("returns_four", "not enough values to unpack"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_an_error_of_its_environment(backend, what, message, marker):
+def test_invalid_step_result_is_an_error_of_its_environment(backend, what, message, marker):
     with make(with_one(what, marker, at=4), backend) as pool:  # beyond the first, looked at closer
         pool.reset(seed=0)
         for _ in range(3):
@@ -704,7 +704,7 @@ def test_nan_in_a_final_observation_is_found(backend, marker):
 
 
 @pytest.mark.parametrize("at", [1, 4])
-def test_float64_is_taken_for_float32(backend, at, marker):
+def test_float64_observation_is_accepted_for_a_float32_space(backend, at, marker):
     with make(with_one("is_float64", marker, at=at), backend, validate=True) as pool:
         pool.reset(seed=0)
         for step in range(1, 5):
@@ -725,13 +725,13 @@ class _Whole(Counter):
 
 
 @pytest.mark.parametrize("value", [0.5, np.zeros(1, int), None])
-def test_a_whole_number_is_asked_for_where_the_space_is_discrete(backend, value):
+def test_discrete_observation_must_be_a_whole_number(backend, value):
     with make([lambda: _Whole(value)], backend) as pool, pytest.raises(WorkerError):
         pool.reset(seed=0)
 
 
 @pytest.mark.parametrize("value", [3, np.int8(3), np.array(3, np.int64)])
-def test_any_whole_number_is_taken_where_the_space_is_discrete(backend, value):
+def test_discrete_observation_may_have_any_integer_type(backend, value):
     with make([lambda: _Whole(value)], backend) as pool:
         assert pool.reset(seed=0)[0].tolist() == [3]
 
@@ -773,7 +773,7 @@ def test_integers_that_the_space_cannot_hold_are_refused(backend, env, value, sh
         assert caught.value.env_ids == (0,)
 
 
-def test_an_observation_outside_of_its_space(backend, tmp_path, recwarn):
+def test_observation_outside_its_space_warns_raises_or_passes(backend, tmp_path, recwarn):
     def fns(name):
         return with_one("is_outside", f"{tmp_path}/{name}", at=1)
 
@@ -827,7 +827,7 @@ def test_environments_may_change_their_directory(backend, marker):
 
 
 @in_processes
-def test_environments_may_fork_and_their_copies_answer_for_nobody(backend, marker):
+def test_environments_may_fork_without_corrupting_results(backend, marker):
     fns = with_one("forks", marker)
     with make(fns, backend) as pool:
         pool.reset(seed=0)
@@ -898,7 +898,7 @@ def test_a_batch_has_from_one_to_all_environments(backend, batch_size):
         {"num_envs": 5},
     ],
 )
-def test_values_that_cannot_work_are_refused(kwargs):
+def test_make_pool_refuses_impossible_arguments(kwargs):
     with pytest.raises(PoolError, match=str(next(reversed(kwargs.values())))):
         jaxenvs.make_pool(counters(2), **kwargs)
 
@@ -915,7 +915,7 @@ def test_values_that_cannot_work_are_refused(kwargs):
         ("info_fields", ["count", 5, [1], {"count": 1}]),
     ],
 )
-def test_values_of_another_kind_are_refused_by_their_name(name, values):
+def test_make_pool_names_the_invalid_argument(name, values):
     for value in values:
         with pytest.raises(PoolError, match=rf"make_pool got {name}=.*expected"):
             jaxenvs.make_pool(Counter, **{"num_envs": 2, name: value})
@@ -924,7 +924,7 @@ def test_values_of_another_kind_are_refused_by_their_name(name, values):
             jaxenvs.make_pool("gymnasium/CartPole-v1", 2, backend="native", **{name: value})
 
 
-def test_seeds_that_cannot_work_are_refused_before_anything_is_made():
+def test_invalid_seeds_are_refused_before_anything_is_made():
     def make_none():
         raise AssertionError("an environment was made")
 
@@ -937,7 +937,7 @@ def test_seeds_that_cannot_work_are_refused_before_anything_is_made():
         )
 
 
-def test_whole_numbers_of_numpy_are_taken(backend):
+def test_numpy_numbers_are_accepted_as_arguments(backend):
     options = {"batch_size": np.int32(1), "time_limit": np.int64(3)}
     if backend != "serial":
         options |= {"num_workers": np.int8(2)}
@@ -953,7 +953,7 @@ def test_whole_numbers_of_numpy_are_taken(backend):
 
 
 @pytest.mark.parametrize("workers", [{"num_workers": 2}, {"envs_per_worker": 1}])
-def test_the_caller_alone_has_no_workers(workers):
+def test_serial_backend_refuses_worker_counts(workers):
     with pytest.raises(PoolError, match=r'got \w+=\d with backend="serial".*no workers'):
         jaxenvs.make_pool(Counter, 2, backend="serial", **workers)
 
@@ -971,12 +971,12 @@ class _Named(Counter):
         ("y", "neither reset .*'name'"),
     ],
 )
-def test_a_field_that_is_no_number_is_refused(backend, name, shown):
+def test_info_field_that_is_not_a_number_is_refused(backend, name, shown):
     with pytest.raises(PoolError, match=rf"info_fields names '{name}', which {shown}"):
         make([_Named], backend, info_fields=["x", name])
 
 
-def test_one_space_of_all_environments_is_compared_with_none(monkeypatch):
+def test_space_shared_by_all_environments_is_not_compared(monkeypatch):
     compared = []
 
     class Space(spaces.Box):
@@ -994,7 +994,7 @@ def test_one_space_of_all_environments_is_compared_with_none(monkeypatch):
 
 
 @in_processes
-def test_too_little_shared_memory_is_an_error_before_it_is_claimed(backend, monkeypatch):
+def test_too_little_shared_memory_is_an_error_in_advance(backend, monkeypatch):
     monkeypatch.setattr(_segment, "available_memory", lambda: 2**20)
     with pytest.raises(PoolError, match=r"GiB of shared memory: 0\.00 GiB are available"):
         make(counters(2), backend)
@@ -1059,7 +1059,7 @@ class _Levels(Counter):
         (_Levels, [0, 200], [0, 256]),
     ],
 )
-def test_values_of_actions_are_looked_at(env, good, bad):
+def test_action_values_are_validated(env, good, bad):
     env.step = lambda self, action: (self._observation(), float(action.sum()), False, False, {})
     with make([env], "serial") as pool:
         pool.reset(seed=0)
@@ -1103,7 +1103,7 @@ _BAD_ENV_IDS = [
 ]
 
 
-def test_bad_numbers_of_environments_are_refused(backend):
+def test_invalid_env_ids_are_refused(backend):
     with make(counters(4), backend, batch_size=2) as pool:
         pool.reset(seed=0)
         for env_ids, match in _BAD_ENV_IDS:
@@ -1174,7 +1174,7 @@ def test_a_step_is_begun_once_and_waited_for_once(backend):
         pool.reset_wait()
 
 
-def test_some_can_be_stepped_before_the_others_were_reset(backend):
+def test_environments_can_step_before_others_are_reset(backend):
     with make(counters(4), backend) as pool:
         pool.reset(seed=0, env_ids=[2, 0])
         assert pool.step(zeros(pool, 2), [0, 2])[0][:, 0].tolist() == [0, 2]
@@ -1203,7 +1203,7 @@ def test_bad_masks_are_refused(backend):
 
 
 @in_processes
-def test_what_cannot_be_sent_to_a_worker_is_said_and_nobody_waits_for_it(backend):
+def test_unpicklable_messages_are_refused_and_the_pool_goes_on(backend):
     with make(counters(2), backend) as pool:
         pool.reset(seed=0)
         lock = threading.Lock()
@@ -1315,7 +1315,7 @@ def test_a_pool_can_be_closed_while_another_thread_waits(backend, marker):
     assert not thread.is_alive() and len(errors) == 1
 
 
-def test_gymnasium_closes_what_it_wraps(backend):
+def test_gymnasium_wrapper_closes_the_pool(backend):
     pool = make(counters(2), backend)
     wrapped = gymnasium.wrappers.vector.RecordEpisodeStatistics(pool)
     wrapped.reset(seed=0)
@@ -1347,7 +1347,7 @@ class _Ending(Counter):
 @pytest.mark.parametrize("kind", [GeneratorExit, StopIteration])
 @pytest.mark.parametrize("what", ["reset", "step"])
 @pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio"])
-def test_an_exception_that_ends_generators_is_an_environments_error(backend, what, kind, tmp_path):
+def test_generator_exit_and_stop_iteration_name_the_environment(backend, what, kind, tmp_path):
     fns = [Counter, lambda: _Ending(what, kind, f"{tmp_path}/done")]
     with jaxenvs.make_pool(fns, backend=backend, autoreset_mode="same_step") as pool:
         pool.reset(seed=0)

@@ -114,7 +114,7 @@ class _Speaks(gymnasium.Env):
         return ("aña" if action == 0 else "aññññ", {"number": 1}), 0.0, False, False, {}
 
 
-def test_texts_are_bytes_of_the_most_that_their_space_allows():
+def test_text_observation_is_bytes_padded_to_the_space_maximum():
     with serial(_Speaks) as pool:
         pool.reset()
         text, others = pool.step([0, 0])[0]
@@ -145,7 +145,7 @@ def test_an_id_may_name_the_module_that_registers_it():
         (3, 2, {}, "expected an id"),
     ],
 )
-def test_what_is_no_environment_is_refused(env, num_envs, kwargs, word):
+def test_env_fn_of_invalid_arguments_is_refused(env, num_envs, kwargs, word):
     with pytest.raises(PoolError, match=word):
         env_fn_of(env, num_envs, kwargs)
 
@@ -360,7 +360,7 @@ def test_specs_become_spaces():
         space_of_spec(specs.StringArray(()))
 
 
-def test_pictures_are_those_of_the_physics():
+def test_dm_env_frames_are_rendered_by_its_physics():
     class Physics:
         def render(self, height=2, width=3):
             return np.zeros((height, width, 3), np.uint8)
@@ -481,7 +481,7 @@ LAST_STEPS = {
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("mode", LAST_STEPS)
-def test_a_hosted_environment_of_parallel_agents_has_several(mode, cut):
+def test_host_env_of_parallel_agents_has_results_per_agent(mode, cut):
     env = jaxenvs.HostEnv(serial(lambda: Race(cut), 1), autoreset_mode=mode)
     assert env.agents == ("slow", "fast")
     state, timestep = env.reset(jax.random.key(0))
@@ -501,7 +501,7 @@ def test_a_hosted_environment_of_parallel_agents_has_several(mode, cut):
     env.close()
 
 
-def test_a_pool_s_time_limit_truncates_the_agents_that_have_not_ended():
+def test_pool_time_limit_truncates_agents_still_running():
     env = jaxenvs.HostEnv(serial(Race, 1, time_limit=2), autoreset_mode="next_step")
     action = {"slow": jnp.full(1, 2), "fast": jnp.full(1, 1)}
     result = jaxenvs.rollout(env, lambda _, key: action, 8, KEY)
@@ -597,7 +597,7 @@ def test_a_pool_of_an_id_is_gymnasiums_step_for_step(module, id, steps, tmp_path
     env.close()
 
 
-def test_environments_that_are_nothing_known_are_refused():
+def test_environment_of_unknown_interface_is_refused():
     with pytest.raises(PoolError, match="no step, reset and"):
         adapted(object())
     for backend in ("serial", "thread", "process"):
@@ -605,7 +605,7 @@ def test_environments_that_are_nothing_known_are_refused():
             jaxenvs.make_pool(lambda: gymnasium.make_vec("CartPole-v1", 2), 2, backend=backend)
 
 
-def test_environments_in_gymnasiums_interface_need_not_be_of_its_class():
+def test_gymnasium_interface_without_its_class_is_accepted():
     class Duck:
         observation_space, action_space = Counter.observation_space, Counter.action_space
 

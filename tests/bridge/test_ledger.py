@@ -195,7 +195,7 @@ def test_every_way_to_step_a_pool_does_what_a_simple_model_does(backend, path, b
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.just("all"), SOME, st.just("cut")), max_size=20), st.data())
-def test_the_ledger_alone(events, data):
+def test_ledger_tracks_busy_environments_and_cuts(events, data):
     ledger = Ledger(N)
     ledger.reset(np.arange(N))
     busy, buffer = set(), 0

@@ -137,7 +137,7 @@ def test_a_pool_that_could_not_be_made_leaves_nothing(backend, marker):
     assert census() == before
 
 
-def test_a_pool_for_which_there_is_too_little_leaves_nothing(monkeypatch):
+def test_pool_refused_its_memory_leaves_nothing(monkeypatch):
     _cycle("process", 0)
     gc.collect()
     before = census()
@@ -180,7 +180,7 @@ class _Starts(Counter):
 
 @in_processes
 @pytest.mark.parametrize("how", ["closed", "killed"])
-def test_what_environments_started_ends_with_their_worker(backend, how):
+def test_child_processes_of_environments_end_with_their_worker(backend, how):
     with make([_Starts], backend) as pool:
         pool.reset(seed=0)
         (child,) = pool.call("child")
@@ -192,7 +192,7 @@ def test_what_environments_started_ends_with_their_worker(backend, how):
 
 
 @in_processes
-def test_pools_outlive_the_process_that_their_workers_were_forked_from(backend):
+def test_pools_outlive_the_process_their_workers_forked_from(backend):
     with make(counters(2), backend) as pool:
         pool.reset(seed=0)
         os.kill(zygote._process.pid, signal.SIGKILL)
@@ -359,7 +359,7 @@ def test_ctrl_c_in_a_call_does_not_mix_up_the_answers_to_others(backend, marker)
 
 
 @in_processes
-def test_ctrl_c_in_the_middle_of_an_answer_does_not_garble_the_next_one(backend, monkeypatch):
+def test_ctrl_c_during_an_answer_does_not_garble_the_next(backend, monkeypatch):
     def cut(sock):
         sock.recv(3)
         raise KeyboardInterrupt
@@ -387,7 +387,7 @@ def _cut_after(pool, name, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["send", "step_async", "recv"])
-def test_what_was_begun_before_ctrl_c_is_never_received(backend, how, monkeypatch):
+def test_requests_begun_before_ctrl_c_are_never_received(backend, how, monkeypatch):
     with make(counters(4, length=100), backend, batch_size=2) as pool:
         pool.reset(seed=0)
         pool.step(zeros(pool))
@@ -413,7 +413,7 @@ def test_what_was_begun_before_ctrl_c_is_never_received(backend, how, monkeypatc
 
 
 @in_processes
-def test_options_that_ctrl_c_kept_from_a_worker_reach_it_with_the_next_reset(backend, monkeypatch):
+def test_options_cut_off_by_ctrl_c_arrive_with_the_next_reset(backend, monkeypatch):
     with make(counters(2), backend) as pool:
         pool.reset(options={"level": 1})
         tell = pool._backend._tell
@@ -522,7 +522,7 @@ def test_a_killed_caller_leaves_no_process(backend, what, signal_):
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only a pidfd shows its end")
-def test_a_process_that_a_killed_caller_forked_keeps_no_other_alive():
+def test_fork_of_a_killed_caller_keeps_no_other_process_alive():
     caller = Caller(
         """
         pool = pool_of("step")
@@ -590,7 +590,7 @@ def test_a_caller_may_end_without_closing(ending):
     wait_until(lambda: all(map(is_gone, pids)))
 
 
-def test_a_fork_of_the_caller_that_exits_leaves_the_pool_to_its_parent():
+def test_fork_that_exits_leaves_the_pool_to_its_parent():
     caller = Caller(
         """
         import sys

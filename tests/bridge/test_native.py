@@ -76,7 +76,7 @@ def test_steps_of_an_episode_are_counted(mode, expected):
         assert [int(pool.step([0, 0, 0])[4]["elapsed_step"][1]) for _ in expected] == expected
 
 
-def test_arrays_are_handed_on_and_stay_as_they_are():
+def test_fresh_arrays_are_passed_on_without_a_copy():
     env = sync()
     with jaxenvs.make_pool(lambda: env, backend="native") as pool:
         pool.reset()
@@ -111,7 +111,7 @@ def test_trees_of_arrays_pass_both_ways():
         np.testing.assert_array_equal(reward, [0.5, 1.25])
 
 
-def test_some_are_reset_alone_where_the_environment_can():
+def test_vector_environment_resets_some_where_it_can():
     with counters(mode="disabled") as pool:
         pool.reset(seed=1)
         pool.step([0, 0, 0])
@@ -126,7 +126,7 @@ def test_some_are_reset_alone_where_the_environment_can():
         assert pool.get_attr("options") == ({}, {"other": 1}, {})
 
 
-def test_what_it_says_of_itself_stays_as_it_is_where_some_are_reset():
+def test_unbatched_info_is_unchanged_by_a_partial_reset():
     told = {"epoch": 7, "list": [1, 2], "pair": (1, "a"), "name": "abc"}
 
     def make():
@@ -148,7 +148,7 @@ def test_what_it_says_of_itself_stays_as_it_is_where_some_are_reset():
         assert info["count"].shape == (3,) and info["_count"].tolist() == mask.tolist()
 
 
-def test_what_it_cannot_do_is_refused_and_the_pool_goes_on():
+def test_unsupported_partial_reset_and_step_are_refused():
     make = lambda: gymnasium.make_vec("CartPole-v1", 2)  # noqa: E731
     with jaxenvs.make_pool(make, backend="native") as pool:
         pool.reset(seed=0)
@@ -159,7 +159,7 @@ def test_what_it_cannot_do_is_refused_and_the_pool_goes_on():
         assert pool.step([0, 1])[0].shape == (2, 4)
 
 
-def test_attributes_and_pictures_of_some():
+def test_attributes_and_frames_are_per_environment():
     with counters() as pool:
         assert pool.get_attr("number") == (0, 1, 2)
         pool.set_attr("number", [5, 6, 7])
@@ -193,13 +193,13 @@ def test_step_async_is_the_environments_own():
 # --- making one ---
 
 
-def test_auto_finds_out_that_a_function_makes_many():
+def test_auto_backend_detects_a_vectorized_environment():
     for num_envs in (None, 3):
         with jaxenvs.make_pool(sync, num_envs) as pool:
             assert pool.backend == "native" and pool.num_envs == 3
 
 
-def test_an_id_with_a_vectorized_version():
+def test_id_with_a_vectorized_version_matches_gymnasium():
     with jaxenvs.make_pool("CartPole-v1", 3, backend="native", time_limit=4) as pool:
         alone = gymnasium.make_vec(
             "CartPole-v1", 3, vectorization_mode="vector_entry_point", max_episode_steps=4
@@ -223,12 +223,12 @@ def test_an_id_with_a_vectorized_version():
         ({"length": 5}, "only an id accepts"),
     ],
 )
-def test_what_it_is_not_cannot_be_asked_of_it(kwargs, word):
+def test_native_backend_refuses_unsupported_arguments(kwargs, word):
     with pytest.raises(PoolError, match=word):
         jaxenvs.make_pool(sync, backend="native", **kwargs)
 
 
-def test_its_own_mode_may_be_named():
+def test_autoreset_mode_of_the_environment_may_be_named():
     with counters(mode="same_step") as pool:
         assert pool.autoreset_mode == "same_step"
     make = lambda: sync(mode="same_step")  # noqa: E731
@@ -236,7 +236,7 @@ def test_its_own_mode_may_be_named():
         assert pool.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
 
 
-def test_single_environments_are_no_vectorized_ones():
+def test_native_backend_refuses_single_environments():
     with pytest.raises(PoolError, match="not a vectorized environment"):
         jaxenvs.make_pool(Counter, backend="native")
     with pytest.raises(PoolError, match="no vectorized version"):
@@ -270,7 +270,7 @@ def test_an_exception_comes_with_its_traceback():
         assert (pool.step([0, 0, 0])[1] == 1).all()
 
 
-def test_what_is_not_a_number_is_told():
+def test_nan_observation_is_reported_unless_validation_is_off():
     class Bad(Counter):
         def step(self, action):
             observation, *rest = super().step(action)
@@ -411,7 +411,7 @@ def test_atari_answers_as_it_does_alone(mode):
 
 
 @pytest.mark.interop
-def test_atari_by_its_id():
+def test_atari_id_makes_a_vectorized_environment():
     pytest.importorskip("ale_py")
     with jaxenvs.make_pool(
         "ALE/Pong-v5", 2, backend="native", autoreset_mode="same_step", img_height=42
@@ -421,7 +421,7 @@ def test_atari_by_its_id():
 
 
 @pytest.mark.interop
-def test_atari_in_batches_of_less_than_all():
+def test_atari_sends_and_receives_partial_batches():
     pytest.importorskip("ale_py")
     with jaxenvs.make_pool("ALE/Pong-v5", 4, batch_size=2, backend="native") as pool:
         pool.async_reset(seed=1)
@@ -498,7 +498,7 @@ def test_a_reset_by_mask_shows_the_latest_rows_of_the_others():
 
 
 @pytest.mark.interop
-def test_envpool_in_batches_of_less_than_all():
+def test_envpool_sends_and_receives_partial_batches():
     with jaxenvs.make_pool("envpool/CartPole-v1", 6, batch_size=2, seed=3) as pool:
         pool.async_reset()
         steps = np.zeros(6, int)
@@ -520,7 +520,7 @@ def test_envpool_in_batches_of_less_than_all():
 
 
 @pytest.mark.interop
-def test_envpools_other_options_and_refusals():
+def test_envpool_options_are_applied_or_refused():
     pytest.importorskip("envpool")
     with jaxenvs.make_pool("envpool/CartPole-v1", 2, num_workers=1, time_limit=3, seed=0) as pool:
         pool.reset()

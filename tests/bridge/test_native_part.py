@@ -95,7 +95,7 @@ IS_THERE = IMPORT + "print(n.is_there(n.POOL), n.is_there(n.POOL))"
 
 
 @needs("cc")
-def test_it_is_compiled_once_into_the_cache_and_said_in_one_line(cache):
+def test_native_part_is_compiled_once_and_reported_in_one_line(cache):
     first, second = (finished(python(FIND)) for _ in range(2))
     assert first[0] == second[0] == f"True {next(cache.glob('native/libpool-*.so'))}"
     assert first[1] == f"compiling the pool part of the host bridge into {cache}/native, once"
@@ -110,7 +110,7 @@ def test_a_damaged_library_is_compiled_again(cache):
     assert path.stat().st_size > 1000
 
 
-def test_processes_that_need_it_at_once_wait_for_one_compiler(cache, compiler):
+def test_processes_starting_at_once_wait_for_one_compiler(cache, compiler):
     compiler('sleep 0.3; exec gcc "$@"')
     outputs = [finished(each) for each in [python(FIND) for _ in range(4)]]
     assert compiler.runs() == 1 and len({out for out, _ in outputs}) == 1
@@ -170,7 +170,7 @@ def test_a_compiler_that_makes_nonsense_is_no_crash(cache, compiler):
 
 
 @needs("gcc")
-def test_cc_may_have_several_words_and_a_name_that_is_nowhere_is_told(cache, monkeypatch):
+def test_cc_may_have_several_words_and_is_named_if_missing(cache, monkeypatch):
     monkeypatch.setenv("CC", "gcc -DNOTHING=1")
     assert _native.recipe(POOL).command[1] == "-DNOTHING=1"
     monkeypatch.setenv("CC", "no-such-cc")
@@ -179,7 +179,7 @@ def test_cc_may_have_several_words_and_a_name_that_is_nowhere_is_told(cache, mon
     )
 
 
-def test_without_it_there_are_fewer_backends(cache, monkeypatch):
+def test_native_part_disabled_leaves_fewer_backends(cache, monkeypatch):
     monkeypatch.setenv(_native.DISABLE, "1")
     with pytest.raises(jaxenvs.errors.PoolError, match=f"{_native.DISABLE} is set.  Install a C"):
         jaxenvs.make_pool(Counter, 2, backend="process", num_workers=1)
@@ -187,7 +187,7 @@ def test_without_it_there_are_fewer_backends(cache, monkeypatch):
         assert pool.backend == "serial" and pool.reset()[0].shape == (2, 3)
 
 
-def test_it_is_forgone_in_silence_where_the_environment_says_so(cache, monkeypatch, caplog):
+def test_native_part_disabled_by_a_variable_is_not_logged(cache, monkeypatch, caplog):
     monkeypatch.setenv(_native.DISABLE, "1")
     assert not _native.is_there(POOL) and not caplog.records
     assert _native.reason_missing(_native.xla_library) == f"{_native.DISABLE} is set"
@@ -204,7 +204,7 @@ def test_a_changed_source_makes_another_library(sources, part, file):
 
 
 @needs("cc")
-def test_a_packaged_library_serves_only_the_sources_it_was_made_from(cache, sources):
+def test_packaged_library_serves_only_its_own_sources(cache, sources):
     packaged = sources / _native.packaged_names(POOL)[0]
     _native.compile_to(POOL, packaged)
     assert _native.look(POOL) == packaged
@@ -256,7 +256,7 @@ def test_jaxlibs_headers_are_those_that_jax_names():
 
 @needs("cc", "c++")
 @pytest.mark.slow
-def test_a_wheel_brings_libraries_that_work_where_there_is_no_compiler(tmp_path, cache):
+def test_wheel_libraries_work_without_a_compiler(tmp_path, cache):
     pytest.importorskip("hatchling")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     environment = os.environ | {"JAXENVS_REQUIRE_NATIVE": "1"}

@@ -57,7 +57,7 @@ def interrupting(*_):
 
 
 @pytest.mark.parametrize("name", ["begin_all", "end_all", "begin_some", "end_some"])
-def test_ctrl_c_just_before_the_ledger_is_told(backend, name, monkeypatch):
+def test_ctrl_c_before_a_ledger_update_leaves_a_usable_pool(backend, name, monkeypatch):
     with make(lambda: Counter(length=100), backend, batch_size=2) as pool:
         pool.reset(seed=0)
         if name == "end_some":
@@ -79,7 +79,7 @@ def test_ctrl_c_just_before_the_ledger_is_told(backend, name, monkeypatch):
 
 @pytest.mark.parametrize("env_fn", [Counter, Awaited])
 @pytest.mark.parametrize("how", ["step", "call"])
-def test_ctrl_c_before_requests_begin(env_fn, how, monkeypatch):
+def test_ctrl_c_before_requests_begin_leaves_a_usable_pool(env_fn, how, monkeypatch):
     backend = "asyncio" if env_fn is Awaited else "thread"
     with make(env_fn, backend) as pool:
         pool.reset(seed=0)
@@ -156,7 +156,7 @@ def test_nan_in_actions_of_half_precision_is_refused(path):
 # --- failures and hangs ---
 
 
-def test_a_step_of_some_that_takes_too_long_can_be_waited_for(backend):
+def test_partial_step_that_times_out_can_be_waited_for(backend):
     if backend == "serial":
         pytest.skip("a timeout needs a worker")
     with make(lambda: Counter(seconds=1.0), backend, 2, timeout=0.3) as pool:
@@ -264,7 +264,7 @@ def test_a_call_that_hangs_is_made_once(backend, env_fn, until):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
-def test_an_environment_that_always_hangs_is_replaced_three_times(kind, tmp_path, until):
+def test_environment_hanging_in_every_reset_is_given_up(kind, tmp_path, until):
     class Hangs(Counter):
         def __init__(self):
             super().__init__()
@@ -316,7 +316,7 @@ def test_warnings_that_are_errors_hide_no_failure():
                 pool.step([0, 2])
 
 
-def test_a_machine_whose_clock_has_not_moved_is_measured_all_the_same(monkeypatch):
+def test_auto_backend_works_when_the_cpu_clock_has_not_moved(monkeypatch):
     monkeypatch.setattr("jaxenvs.bridge.making.choosing._cpu_seconds", lambda: (0.0, 0.0))
     with jaxenvs.make_pool(Counter, 2) as pool:
         assert pool.reset()[0].shape == (2, 3)
@@ -327,7 +327,7 @@ def test_a_machine_whose_clock_has_not_moved_is_measured_all_the_same(monkeypatc
 
 @pytest.mark.parametrize("many", [6, 150])
 @pytest.mark.parametrize("caller_steps", [False, True])
-def test_all_that_fail_in_a_step_of_some_are_named_at_once(caller_steps, many):
+def test_failed_environments_of_a_partial_step_are_all_named(caller_steps, many):
     class FailsAtLength(Fails):
         def step(self, action):
             if action == 2:
@@ -387,7 +387,7 @@ def test_a_long_info_does_not_wait_for_other_environments(backend, is_killed):
 
 
 @pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
-def test_options_are_those_of_the_reset(backend):
+def test_reset_options_are_unaffected_by_later_changes(backend):
     with make(Counter, backend, 2, num_workers=1) as pool:
         options = {"level": [1]}
         pool.reset(options=options)
@@ -411,7 +411,7 @@ def _only_in(pid):
 
 
 @pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
-def test_arguments_that_a_worker_cannot_unpickle_are_an_error_of_the_call(backend):
+def test_arguments_failing_to_unpickle_are_an_error_of_the_call(backend):
     with make(Counter, backend, 2) as pool:
         pids = pool.call("process")
         with pytest.raises(WorkerError, match="only there"):
@@ -422,7 +422,7 @@ def test_arguments_that_a_worker_cannot_unpickle_are_an_error_of_the_call(backen
         assert pool.call("process") == pids
 
 
-def test_who_was_replaced_in_vain_is_not_told_to_replace(until):
+def test_hang_after_vain_restarts_does_not_suggest_on_failure(until):
     class Hangs(Counter):
         def step(self, action):
             hang(until)

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-def test_a_worker_shares_the_callers_core_only_while_the_caller_waits():
+def test_worker_uses_the_callers_core_only_when_caller_waits():
     cores = os.sched_getaffinity(0)
     actions = np.zeros(2, np.int64)
     with jaxenvs.make_pool(Counter, 2, backend="process", num_workers=1) as pool:
@@ -39,7 +39,7 @@ def test_a_worker_shares_the_callers_core_only_while_the_caller_waits():
             pool.step_wait()
 
 
-def test_workers_may_run_everywhere_where_others_than_the_callers_core_are_too_few():
+def test_workers_may_run_everywhere_if_cores_are_too_few():
     cores = os.sched_getaffinity(0)
     actions = np.zeros(len(cores), np.int64)
     options = {"backend": "process", "num_workers": len(cores)}
@@ -64,7 +64,7 @@ class _Threaded(Counter):
         return super().step(action)
 
 
-def test_environments_with_threads_of_their_own_may_use_every_core():
+def test_environments_with_own_threads_may_use_every_core():
     with jaxenvs.make_pool(_Threaded, 2, backend="process", num_workers=1) as pool:
         pool.reset(seed=0)
         for _ in range(_ENOUGH_STEPS + 2):

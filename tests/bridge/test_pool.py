@@ -76,7 +76,7 @@ def test_seeds_are_given_to_the_environments_in_order(backend):
         assert info["seed"][mask].tolist() == [2, 4] and info["_seed"].tolist() == mask.tolist()
 
 
-def test_the_seed_of_the_pool_is_for_the_first_reset_of_each_environment(backend):
+def test_pool_seed_is_for_the_first_reset_of_each_environment(backend):
     with make(counters(3), backend, seed=7) as pool:
         assert pool.reset(env_ids=[1])[1]["seed"].tolist() == [8]
         assert pool.reset()[1]["seed"].tolist() == [7, -1, 9]
@@ -86,7 +86,7 @@ def test_the_seed_of_the_pool_is_for_the_first_reset_of_each_environment(backend
         assert pool.reset()[1]["seed"].tolist() == [-1] * 3
 
 
-def test_options_are_for_the_resets_that_are_asked_for(backend):
+def test_reset_options_apply_only_to_requested_resets(backend):
     with make(counters(4, length=2), backend) as pool:
         pool.reset(options={"level": 3})
         assert pool.get_attr("options") == ({"level": 3},) * 4
@@ -104,7 +104,7 @@ def test_options_are_for_the_resets_that_are_asked_for(backend):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_some_are_reset_and_the_others_go_on(backend, mode):
+def test_partial_reset_lets_the_others_go_on(backend, mode):
     with make(counters(4, length=3), backend, autoreset_mode=mode) as pool:
         pool.reset(seed=0)
         pool.step(zeros(4))
@@ -127,7 +127,7 @@ def test_some_are_reset_and_the_others_go_on(backend, mode):
 
 
 @pytest.mark.parametrize("batch_size", [2, 4])
-def test_the_others_are_as_they_were_also_where_each_was_stepped_alone(backend, batch_size):
+def test_reset_mask_keeps_rows_of_environments_stepped_alone(backend, batch_size):
     with make(counters(4, length=9), backend, batch_size=batch_size) as pool:
         pool.reset(seed=0)
         if batch_size == 4:
@@ -143,7 +143,7 @@ def test_the_others_are_as_they_were_also_where_each_was_stepped_alone(backend, 
         assert observation[:, 2].tolist() == [0, 2 + base, 0, 1 + base]
 
 
-def test_finished_ones_stay_as_they_are_where_nobody_resets_them(backend):
+def test_finished_environment_stays_finished_until_reset(backend):
     fns = [lambda: Counter(0, length=2), lambda: Counter(1, length=9)]
     with make(fns, backend, autoreset_mode="disabled") as pool:
         pool.reset(seed=0)
@@ -178,7 +178,7 @@ def test_episodes_are_truncated_at_their_limit(backend, mode):
         }[mode]
 
 
-def test_the_limit_counts_where_some_are_stepped_too(backend):
+def test_time_limit_counts_partial_steps_too(backend):
     with make(counters(2, length=99), backend, batch_size=1, time_limit=2) as pool:
         pool.reset(seed=0)
         flags = [bool(pool.step(zeros(1), [1])[3][0]) for _ in range(5)]
@@ -253,7 +253,7 @@ MIXED = [
 ]
 
 
-def test_only_numbers_become_numbers_and_as_they_are(backend):
+def test_infos_become_numeric_arrays_only_without_loss(backend):
     class Env(_Tells):
         def step(self, action):
             told = {f"case {n}": values[self.value] for n, (values, _) in enumerate(MIXED)}
@@ -277,7 +277,7 @@ def test_arrays_of_text_are_not_cut(backend, values):
         assert pool.step(zeros(2))[4]["x"][:, 0].tolist() == values
 
 
-def test_final_infos_are_apart(backend):
+def test_final_info_is_separate_from_the_new_info(backend):
     fns = [lambda: Counter(0, length=2), lambda: Counter(1, length=3)]
     with make(fns, backend, autoreset_mode="same_step") as pool:
         pool.reset(seed=0)
@@ -306,7 +306,7 @@ def test_fields_of_info_are_arrays_at_every_step(backend, fields, mode):
 
 
 @pytest.mark.parametrize("fields", [("x",), {"x": spaces.Box(0, 1, (), np.bool_)}])
-def test_a_field_that_is_true_or_false_is_bool(backend, fields):
+def test_boolean_info_field_has_dtype_bool(backend, fields):
     with make([lambda: _Tells(True), lambda: _Tells(False)], backend, info_fields=fields) as pool:
         pool.reset(seed=0)
         found = pool.step(zeros(2))[4]["x"]
@@ -314,7 +314,7 @@ def test_a_field_that_is_true_or_false_is_bool(backend, fields):
 
 
 @pytest.mark.parametrize("path", ["ffi", "callback"])
-def test_a_field_that_is_true_or_false_is_bool_in_compiled_programs(path):
+def test_boolean_info_field_in_compiled_programs_has_dtype_bool(path):
     if path == "ffi" and reason_missing(xla_library) is not None:
         pytest.skip("no g++")
     fns = [lambda: _Tells(True), lambda: _Tells(False)]
@@ -329,7 +329,7 @@ def test_a_field_that_is_true_or_false_is_bool_in_compiled_programs(path):
 # --- whose memory it is ---
 
 
-def test_what_a_call_returned_stays_until_the_next_but_one(backend):
+def test_step_results_stay_valid_until_the_call_after_next(backend):
     with make(counters(2, length=99), backend) as pool:
         batches = [pool.reset(seed=0)]
         for step in range(1, 9):
@@ -341,7 +341,7 @@ def test_what_a_call_returned_stays_until_the_next_but_one(backend):
         assert np.shares_memory(batches[-1][0], batches[-3][0])
 
 
-def test_what_recv_returned_stays_until_the_next_but_one(backend):
+def test_recv_results_stay_valid_until_the_call_after_next(backend):
     with make(counters(4, length=99), backend, batch_size=2) as pool:
         pool.async_reset(seed=0)
         previous = kept = None
@@ -354,7 +354,7 @@ def test_what_recv_returned_stays_until_the_next_but_one(backend):
             pool.send(zeros(2), batch[4]["env_id"])
 
 
-def test_copies_stay(backend):
+def test_copied_results_stay_valid(backend):
     with make([Composite] * 2, backend, copy=True) as pool:
         pool.reset(seed=0)
         batches = []
@@ -404,7 +404,7 @@ class _Big(Counter):
         return super()._observation().astype(">f4")
 
 
-def test_bytes_may_be_in_the_other_order(backend):
+def test_observations_may_have_another_byte_order(backend):
     with make([_Big] * 2, backend, autoreset_mode="same_step") as pool:
         pool.reset(seed=0)
         for step in range(1, 4):
@@ -428,7 +428,7 @@ class _Says(Counter):
         (spaces.Discrete(3), "int"),
     ],
 )
-def test_actions_without_axes_are_what_environments_take(backend, space, expected):
+def test_scalar_actions_have_the_type_of_their_space(backend, space, expected):
     class Env(_Says):
         action_space = space
 
@@ -471,7 +471,7 @@ def test_frames_are_rendered_for_all_or_some(backend):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 4])
-def test_everyone_comes_back_once_for_each_send(backend, batch_size):
+def test_recv_returns_each_environment_once_per_send(backend, batch_size):
     n, rounds = 7, 60
     with make(counters(n, length=10**9), backend, batch_size=batch_size) as pool:
         pool.async_reset(seed=0)
@@ -495,7 +495,7 @@ def test_everyone_comes_back_once_for_each_send(backend, batch_size):
         assert sum(pool.get_attr("count")) == counts.sum()
 
 
-def test_all_may_be_sent_at_once_and_received_in_parts(backend):
+def test_send_of_all_can_be_received_in_parts(backend):
     with make(counters(4), backend, batch_size=2) as pool:
         pool.reset(seed=0)
         pool.send(zeros(4))
@@ -587,7 +587,7 @@ def test_infos_do_not_replace_the_masks_of_the_pools_own(backend, value):
         assert "__restarted" not in info
 
 
-def test_texts_that_are_awaited_become_bytes_too():
+def test_text_observations_of_coroutines_become_bytes():
     class Says(gymnasium.Env):
         observation_space = gymnasium.spaces.Text(8)
         action_space = gymnasium.spaces.Discrete(2)

@@ -60,7 +60,7 @@ def make(env_fns, **kwargs):
     return jaxenvs.make_pool(env_fns, backend="ray", **kwargs)
 
 
-def test_it_is_the_serial_pool_step_for_step_on_every_node(cluster):
+def test_ray_pool_matches_the_serial_pool_step_for_step(cluster):
     modes = {"autoreset_mode": "same_step", "time_limit": 7}
     with make(counters(6), **modes) as pool, make_serial(counters(6), **modes) as other:
         assert pool.num_workers == 2  # the cores of the cluster
@@ -109,7 +109,7 @@ def test_send_and_recv_return_whoever_is_first(cluster):
         assert counts[3] < counts[:3].min()
 
 
-def test_methods_attributes_pictures_options_and_large_infos_cross(cluster):
+def test_ray_carries_calls_attributes_frames_options_and_infos(cluster):
     def talkative():
         class Talkative(Counter):
             def reset(self, **kwargs):
@@ -169,7 +169,7 @@ def test_a_process_that_dies_within_a_step_is_replaced(cluster, tmp_path):
         np.testing.assert_array_equal(flags.sum(0), [0, 1, 0])
 
 
-def test_one_that_always_dies_ends_the_pool_with_an_error(cluster, monkeypatch):
+def test_environment_that_always_dies_ends_the_pool(cluster, monkeypatch):
     monkeypatch.setattr("jaxenvs.bridge.backends.ray._DEATHS_IN_A_ROW", 1)
 
     def suicidal():
@@ -201,7 +201,7 @@ def test_errors_of_environments_come_with_their_traceback(cluster, tmp_path):
     assert "deliberate" in str(caught.value)
 
 
-def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
+def test_hanging_environment_is_restarted_and_the_others_go_on(cluster, tmp_path):
     fns = [Counter, lambda: Misbehaving("hangs", str(tmp_path / "once"))]
     with make(fns, num_workers=2, timeout=2.0, on_failure="restart") as pool:
         pool.reset()
@@ -209,7 +209,7 @@ def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
         np.testing.assert_array_equal(flags.sum(0), [0, 1])
 
 
-def test_one_that_always_hangs_ends_the_pool_with_an_error(cluster, monkeypatch):
+def test_environment_that_always_hangs_ends_the_pool(cluster, monkeypatch):
     monkeypatch.setattr("jaxenvs.bridge.backends.ray._DEATHS_IN_A_ROW", 0)
 
     class Hanging(Counter):
@@ -236,7 +236,7 @@ def test_a_step_ends_when_another_thread_closes_the_pool(cluster):
     closing.join()
 
 
-def test_a_message_is_repeated_in_a_new_process_unless_it_came_too_late(cluster, tmp_path):
+def test_call_is_repeated_in_a_new_process_unless_it_timed_out(cluster, tmp_path):
     class Called(Counter):
         def exits_once(self):
             if not (tmp_path / "exited").exists():

@@ -44,7 +44,7 @@ def test_a_step_can_be_begun_and_waited_for():
         np.testing.assert_array_equal(info["action"], [0, 1, 2, 0])
 
 
-def test_some_are_received_as_they_come_each_once():
+def test_recv_returns_environments_as_they_finish_once_each():
     with shared(counters(5, length=1000), batch_size=2) as pool:
         pool.async_reset(seed=0)
         counts = np.zeros(5, int)
@@ -61,7 +61,7 @@ def test_some_are_received_as_they_come_each_once():
 @pytest.mark.parametrize(
     ("n", "workers", "batch_size"), [(6, 1, 3), (6, 1, 1), (7, 2, 2), (8, 3, 5)]
 )
-def test_where_all_are_finished_each_has_its_turn(n, workers, batch_size):
+def test_recv_takes_turns_when_all_environments_are_finished(n, workers, batch_size):
     """The caller's own are always at hand, and so are the workers' if they are fast."""
     with shared(counters(n, length=1000), num_workers=workers, batch_size=batch_size) as pool:
         pool.async_reset(seed=0)
@@ -75,7 +75,7 @@ def test_where_all_are_finished_each_has_its_turn(n, workers, batch_size):
         assert counts.min() > counts.max() / 2, counts
 
 
-def test_nobody_waits_for_a_slow_worker_while_the_caller_can_step_its_own():
+def test_slow_worker_does_not_hold_up_the_callers_environments():
     with shared(counters(4, length=1000), batch_size=2) as pool:
         pool.reset()
         pool.set_attr("seconds", [0, 0, 1.0, 1.0])
@@ -95,7 +95,7 @@ def _send_and_receive_all(pool):
 
 
 @pytest.mark.parametrize("how", ["between", "within"])
-def test_what_was_begun_before_ctrl_c_is_never_received(how, monkeypatch):
+def test_requests_begun_before_ctrl_c_are_never_received(how, monkeypatch):
     with shared(counters(6, length=100), batch_size=2) as pool:
         pool.reset()
         part = pool._backend if how == "between" else pool._backend._mine
@@ -119,7 +119,7 @@ def test_what_was_begun_before_ctrl_c_is_never_received(how, monkeypatch):
             assert sorted(seen) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_call_cut_by_ctrl_c_does_not_hide_what_the_workers_finish(monkeypatch):
+def test_call_cut_by_ctrl_c_does_not_hide_finished_environments(monkeypatch):
     with shared(counters(4, length=1000), batch_size=1) as pool:
         pool.reset()
         process = pool._backend._others._processes[0]
@@ -142,9 +142,7 @@ def test_a_call_cut_by_ctrl_c_does_not_hide_what_the_workers_finish(monkeypatch)
 
 
 @pytest.mark.parametrize("how", [_lines.INTERRUPTED, _lines.TIMEOUT])
-def test_an_exception_of_the_callers_share_is_told_after_a_wait_that_is_cut(
-    how, tmp_path, monkeypatch
-):
+def test_callers_exception_is_raised_after_a_wait_is_cut_short(how, tmp_path, monkeypatch):
     with shared(
         [lambda: Misbehaving("raises", str(tmp_path / "done"), at=1), *counters(1)]
     ) as pool:
@@ -191,7 +189,7 @@ def test_an_exception_names_its_environment_on_either_side(which, tmp_path):
         assert info["restarted"].tolist() == [which == 0, which == 1]
 
 
-def test_a_worker_that_is_killed_is_replaced_while_the_caller_goes_on(tmp_path):
+def test_killed_worker_is_replaced_while_the_caller_goes_on(tmp_path):
     fns = [counters(1)[0], lambda: Misbehaving("is_killed", str(tmp_path / "done"), at=2)]
     with shared(fns) as pool:
         pool.reset()
@@ -233,7 +231,7 @@ def test_a_fork_of_the_caller_steps_nothing_and_closes_nothing(tmp_path):
     assert path.read_text() == "closed\n"
 
 
-def test_it_is_refused_where_there_is_nobody_to_share_with():
+def test_caller_steps_with_nobody_to_share_with_is_refused():
     with pytest.raises(PoolError, match="for the caller"):
         shared(counters(2), num_workers=2)
     with pytest.raises(PoolError, match='backend="process"'):

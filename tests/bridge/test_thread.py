@@ -42,7 +42,7 @@ def test_threads_answer_as_one_loop_does(mode, num_workers):
     same_answers(fns, actions, "thread", autoreset_mode=mode, num_workers=num_workers)
 
 
-def test_threads_answer_as_one_loop_does_with_trees_of_arrays_and_a_limit():
+def test_threads_with_nested_spaces_and_limit_match_one_loop():
     rng = np.random.default_rng(0)
     actions = [
         {"button": rng.integers(0, 4, 4), "stick": rng.uniform(-1, 1, (4, 2)).astype(np.float32)}
@@ -105,7 +105,7 @@ class _Plain(gymnasium.Wrapper):
         return np.zeros(1, np.float32), *self.env.step(action)[1:]
 
 
-def test_resets_of_some_have_the_options_that_they_were_asked_with():
+def test_async_reset_options_and_seeds_reach_their_environments():
     with make(counters(4), batch_size=2, num_workers=1) as pool:
         pool.async_reset(seed=3, options={"level": 1}, env_ids=[0, 1])
         pool.async_reset(seed=5, options={"level": 2}, env_ids=[3, 2])
@@ -116,7 +116,7 @@ def test_resets_of_some_have_the_options_that_they_were_asked_with():
 
 
 @pytest.mark.parametrize("where", ["step", "reset", "render", "close"])
-def test_what_an_environment_raises_is_raised_with_its_traceback(where, tmp_path):
+def test_environment_exception_is_raised_with_its_traceback(where, tmp_path):
     marker = str(tmp_path / "done")
     pool = make([*counters(2), lambda: Misbehaving("raises", marker, where)])
     pool.reset(seed=0)
@@ -137,7 +137,7 @@ def test_what_an_environment_raises_is_raised_with_its_traceback(where, tmp_path
     assert not pool_threads()
 
 
-def test_one_that_leaves_is_an_error_and_no_end_of_a_thread(tmp_path):
+def test_environment_raising_system_exit_does_not_end_a_thread(tmp_path):
     marker = str(tmp_path / "done")
     with make([lambda: Misbehaving("exits", marker)] * 2, num_workers=1) as pool:
         pool.reset(seed=0)
@@ -152,7 +152,7 @@ def test_one_that_leaves_is_an_error_and_no_end_of_a_thread(tmp_path):
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
-def test_one_that_hangs_is_named_and_can_be_waited_for(num_workers):
+def test_hanging_environment_is_named_and_can_be_waited_for(num_workers):
     gate = threading.Event()
     fns = [lambda: Meeting(lambda: None), lambda: Meeting(gate.wait), lambda: Meeting(lambda: None)]
     with make(fns, timeout=0.1, num_workers=num_workers) as pool:
@@ -165,7 +165,7 @@ def test_one_that_hangs_is_named_and_can_be_waited_for(num_workers):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_one_that_hangs_is_left_behind_and_another_made(together, caplog):
+def test_hanging_environment_is_abandoned_and_replaced(together, caplog):
     gate, made = threading.Event(), []
 
     def hangs_once():
@@ -199,7 +199,7 @@ def test_one_that_hangs_is_left_behind_and_another_made(together, caplog):
     assert made[1].closed and not pool_threads()
 
 
-def test_close_does_not_wait_longer_than_it_may_for_one_that_hangs(caplog):
+def test_close_gives_up_on_a_hanging_environment_after_grace(caplog):
     gate, began = threading.Event(), threading.Event()
     made = [Meeting(lambda: None), Meeting(lambda: (began.set(), gate.wait()))]
     pool = make([lambda env=env: env for env in made])
@@ -229,7 +229,7 @@ def test_ctrl_c_leaves_a_pool_that_can_be_reset():
             assert pool.step(np.zeros(2, int))[1].tolist() == [step, step]
 
 
-def test_what_is_not_a_number_is_refused_and_the_environment_made_anew():
+def test_nan_observation_is_refused_naming_its_environment():
     fns = [*counters(2), lambda: _Nan(number=2)]
     with make(fns) as pool:
         pool.reset(seed=0)
@@ -244,12 +244,12 @@ class _Nan(Counter):
         return observation * np.float32("nan"), *rest
 
 
-def test_a_pool_that_an_environment_collects_as_garbage_is_closed():
+def test_pool_collected_by_one_of_its_environments_is_closed():
     with collected_while_stepping(make) as made:
         _until(lambda: all(env.closed for env in made) and not pool_threads())
 
 
-def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():
+def test_closed_and_forgotten_pools_leave_no_threads():
     for _ in range(20):
         with make(counters(8)) as pool:
             pool.reset(seed=0)

@@ -89,7 +89,7 @@ def test_waiting_steps_use_threads_unless_the_backend_is_given():
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
 @pytest.mark.parametrize("missing", [30.0, 1.0, 0.03])
-def test_split_covers_all_environments_and_gives_worker_0_the_fewest(num_workers, missing):
+def test_split_covers_all_and_gives_worker_0_the_fewest(num_workers, missing):
     bounds = split(50, num_workers, missing)
     assert bounds[0] == 0 and bounds[-1] == 50 and len(bounds) == num_workers + 1
     counts = [b - a for a, b in itertools.pairwise(bounds)]
@@ -152,7 +152,7 @@ def test_an_unpicklable_environment_uses_serial():
         assert pool.backend == "serial"
 
 
-def test_the_command_shows_every_backend_and_saves_the_best(capsys, own_cache):
+def test_tune_command_shows_every_backend_and_saves_the_best(capsys, own_cache):
     arguments = ["tune", "CartPole-v1", "--num-envs", "2", "--seconds", "0.01"]
     assert main([*arguments, "--dry-run"]) == 0
     assert not (own_cache / "tuned.json").exists()
@@ -171,13 +171,13 @@ def test_the_command_shows_every_backend_and_saves_the_best(capsys, own_cache):
         (["--seconds", "-1"], "--seconds -1"),
     ],
 )
-def test_the_command_names_the_invalid_number(arguments, named, capsys):
+def test_tune_command_names_the_invalid_number(arguments, named, capsys):
     assert main(["tune", "CartPole-v1", *arguments]) != 0
     printed = capsys.readouterr()
     assert f"tune got {named}" in " ".join((printed.out + printed.err).split())
 
 
-def test_str_of_a_config():
+def test_config_str_names_backend_workers_and_caller():
     config = BackendConfig("process", 1, (8, 16), caller_steps=True)
     assert str(config) == "process with 1 worker, plus the caller"
     assert dataclasses.replace(config, caller_steps=False) != config

@@ -110,7 +110,7 @@ def test_a_scan_sees_what_gymnasium_shows_from_the_same_seeds(path):
     env.close()
 
 
-def test_reset_and_step_return_the_same_tree_of_the_declared_types(path):
+def test_reset_and_step_return_one_tree_of_the_declared_types(path):
     env = hosted(path, env=Composite, n=3, mode="next_step")
     state, first = env.reset(KEY)
     action = env.action_space.sample(KEY)
@@ -141,7 +141,7 @@ def test_every_autoreset_mode_is_the_pools(path, mode):
     env.close()
 
 
-def test_two_pools_in_cond_and_while_loop_step_as_often_as_they_are_told(path):
+def test_two_pools_in_cond_and_while_loop_step_as_often_as_asked(path):
     envs = [hosted(path, 2, length=100, num_workers=1) for _ in range(2)]
     action = jnp.zeros(2, jnp.int32)
 
@@ -215,7 +215,7 @@ def test_tracing_lowering_and_collecting_a_program_step_nothing(path):
     env.close()
 
 
-def test_results_that_nobody_uses_are_stepped_all_the_same(path):
+def test_steps_with_unused_results_are_still_made(path):
     env = hosted(path, length=100)
     state, _ = env.reset(KEY)
     state, _ = jax.jit(lambda state: scanned(env, 5)(state)[0])(state), None
@@ -250,7 +250,7 @@ def test_send_and_recv_return_every_environment_that_was_sent(path):
     env.close()
 
 
-def test_a_lock_step_pool_can_be_sent_and_received_with_work_in_between(path):
+def test_lock_step_pool_allows_work_between_send_and_recv(path):
     env = hosted(path, length=100)
     state, _ = env.reset(KEY)
 
@@ -290,7 +290,7 @@ def test_work_between_send_and_recv_is_done_between_them(path):
 
 
 @pytest.mark.parametrize("first", [jnp.bool_(True), jnp.float32(jnp.nan), KEY, {}, jnp.zeros((0,))])
-def test_what_comes_after_something_is_as_it_was(first):
+def test_after_returns_its_value_unchanged(first):
     value = {"a": jnp.float32(-0.0), "b": jnp.array([True, False]), "key": KEY}
     found = jax.jit(after)(value, first)
     chex.assert_trees_all_equal(found, value)
@@ -319,7 +319,7 @@ def test_misuse_of_send_and_recv_is_an_error_and_no_hang(path, misuse):
     env.close()
 
 
-def test_functions_in_the_manner_of_envpool(path):
+def test_xla_functions_behave_as_those_of_envpool(path):
     if path == "callback":
         pytest.skip("xla() takes the better one")
     with jaxenvs.make_pool(counters(4, length=100), batch_size=2, num_workers=2) as pool:
@@ -341,7 +341,7 @@ def test_functions_in_the_manner_of_envpool(path):
             pool.recv()
 
 
-def test_reset_where_begins_episodes_in_some_and_leaves_the_others(path):
+def test_reset_where_begins_episodes_only_where_masked(path):
     env = hosted(path, length=100, mode="disabled")
     state, _ = env.reset(KEY)
     state, seen = scanned(env, 3)(state)
@@ -365,7 +365,7 @@ def test_entries_of_info_travel_as_arrays(path):
 
 
 @pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio", "native"])
-def test_a_pool_that_was_made_without_a_mode_takes_that_of_its_host(backend):
+def test_pool_made_without_a_mode_takes_that_of_its_host_env(backend):
     def pool(**options):
         make = counters(2, length=2)
         if backend == "native":
@@ -404,7 +404,7 @@ def test_a_pool_keeps_the_mode_that_it_was_made_or_begun_with():
         jaxenvs.make_pool("gymnasium/CartPole-v1", 2, max_episode_steps=5)
 
 
-def test_an_environment_that_is_made_anew_goes_on_in_the_mode_of_its_host(path, tmp_path):
+def test_restarted_environment_keeps_the_mode_of_its_host_env(path, tmp_path):
     fns = [lambda: Misbehaving("is_killed", f"{tmp_path}/done"), *counters(1)]
     env = jaxenvs.HostEnv(jaxenvs.make_pool(fns, backend="process", num_workers=2), path=path)
     state, _ = env.reset(KEY)
@@ -418,7 +418,7 @@ def test_an_environment_that_is_made_anew_goes_on_in_the_mode_of_its_host(path, 
     env.close()
 
 
-def test_a_hosted_pool_is_trained_on_with_the_defaults_of_both():
+def test_hosted_pool_with_default_modes_can_be_trained_on():
     with jaxenvs.make_pool("gymnasium/CartPole-v1", 8) as pool:
         algorithm = PPO(epochs=1, minibatches=1)
         actor = ActorCritic(hidden_sizes=(4,))
@@ -430,7 +430,7 @@ def test_a_hosted_pool_is_trained_on_with_the_defaults_of_both():
 
 
 @pytest.mark.parametrize("shows_final", [True, False])
-def test_info_is_of_the_new_episode_and_final_info_of_the_step_that_ended_one(path, shows_final):
+def test_info_is_of_the_new_episode_and_final_info_of_the_old(path, shows_final):
     options = {"num_workers": 1, "info_fields": ["count"], "autoreset_mode": "same_step"}
     pool = jaxenvs.make_pool(counters(2, length=2), backend="process", **options)
     env = jaxenvs.HostEnv(pool, path=path, final_observation=shows_final)
@@ -445,7 +445,7 @@ def test_info_is_of_the_new_episode_and_final_info_of_the_step_that_ended_one(pa
     env.close()
 
 
-def test_one_key_is_as_many_as_its_split_has(path):
+def test_reset_with_one_key_equals_reset_with_its_split(path):
     env = hosted(path, 3, env="CartPole-v1", num_workers=1)
     _, one = env.reset(KEY)
     _, each = env.reset(jax.random.split(KEY, 3))
@@ -453,7 +453,7 @@ def test_one_key_is_as_many_as_its_split_has(path):
     env.close()
 
 
-def test_rollout_evaluate_and_wrappers_take_it_for_any_other(path):
+def test_rollout_evaluate_and_wrappers_accept_a_host_env(path):
     env = hosted(path, length=3)
     result = jaxenvs.rollout(env, None, 9, KEY)
     assert result.statistics["count"] == 12  # 4 environments, 3 episodes each
@@ -523,9 +523,7 @@ def test_each_device_drives_its_own_slice(path):
     one.close()
 
 
-def test_over_several_devices_a_failure_is_told_and_the_program_goes_on(
-    path, tmp_path, capfd, caplog
-):
+def test_failure_on_one_device_is_logged_and_the_program_goes_on(path, tmp_path, capfd, caplog):
     mesh = Mesh(np.array(jax.devices()[:2]), ("env",))
     fns = [Counter, lambda: Misbehaving("raises", str(tmp_path / "done"), at=3)]
     options = {"num_workers": 1, "autoreset_mode": "same_step", "backend": "process"}
@@ -550,7 +548,7 @@ class _MadeOnce(Misbehaving):
 
 
 @pytest.mark.parametrize("what", ["raises", "is_killed"])
-def test_what_cannot_be_made_again_ends_this_program_and_later_ones(path, what, tmp_path):
+def test_failed_restart_ends_this_program_and_later_ones(path, what, tmp_path):
     fns = [lambda: Counter(length=100), lambda: _MadeOnce(what, str(tmp_path / "done"), at=3)]
     env = hosted(path, 2, env=fns, on_failure="restart")
     state, _ = env.reset(KEY)
@@ -564,7 +562,7 @@ def test_what_cannot_be_made_again_ends_this_program_and_later_ones(path, what, 
 
 @pytest.mark.parametrize("what", ["raises", "is_killed", "hangs"])
 @pytest.mark.parametrize("adds", ["in every step", "at the end"])
-def test_an_error_on_one_of_several_devices_ends_the_program_on_all(path, what, adds, tmp_path):
+def test_error_on_one_device_ends_the_program_on_all(path, what, adds, tmp_path):
     mesh = Mesh(np.array(jax.devices()[:3]), ("env",))
     fns = [Counter, lambda: _MadeOnce(what, str(tmp_path / "done"), at=3), Counter]
     failure = "restart" if what == "is_killed" else "raise"
@@ -594,7 +592,7 @@ def test_an_error_on_one_of_several_devices_ends_the_program_on_all(path, what, 
 
 
 @pytest.mark.parametrize("what", ["raises", "exits"])
-def test_an_exception_in_an_environment_stops_the_program_with_its_traceback(path, what, tmp_path):
+def test_environment_exception_stops_the_program_with_traceback(path, what, tmp_path):
     fns = [Counter, lambda: Misbehaving(what, str(tmp_path / "done"), at=3)]
     env = hosted(path, 2, env=fns)
     state, _ = env.reset(KEY)
@@ -605,7 +603,7 @@ def test_an_exception_in_an_environment_stops_the_program_with_its_traceback(pat
     env.close()
 
 
-def test_all_that_failed_in_one_worker_are_told(path, tmp_path):
+def test_failed_environments_of_one_worker_are_all_named(path, tmp_path):
     fns = [lambda i=i: Misbehaving("raises", str(tmp_path / f"{i}"), at=2) for i in range(2)]
     env = hosted(path, 2, env=fns, num_workers=1)
     state, _ = env.reset(KEY)
@@ -614,7 +612,7 @@ def test_all_that_failed_in_one_worker_are_told(path, tmp_path):
     env.close()
 
 
-def test_a_worker_killed_inside_a_program_is_replaced_and_flagged(path, tmp_path):
+def test_worker_killed_inside_a_program_is_replaced_and_flagged(path, tmp_path):
     fns = [Counter, lambda: Misbehaving("is_killed", str(tmp_path / "done"), at=3)]
     env = hosted(path, 2, env=[lambda: Counter(length=100), fns[1]])
     state, _ = env.reset(KEY)
@@ -628,7 +626,7 @@ def test_a_worker_killed_inside_a_program_is_replaced_and_flagged(path, tmp_path
 
 
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
-def test_an_environment_that_hangs_inside_a_program(path, on_failure, tmp_path):
+def test_hang_inside_a_program_raises_or_restarts(path, on_failure, tmp_path):
     fns = [Counter, lambda: Misbehaving("hangs", str(tmp_path / "done"), at=2)]
     env = hosted(path, 2, env=fns, timeout=0.3, on_failure=on_failure)
     state, _ = env.reset(KEY)
@@ -643,7 +641,7 @@ def test_an_environment_that_hangs_inside_a_program(path, on_failure, tmp_path):
     assert time.monotonic() - begin < 3  # not the 5 s that environments have for their close()
 
 
-def test_after_a_refused_call_the_state_is_as_good_as_before(path):
+def test_state_is_still_valid_after_a_refused_call(path):
     env = hosted(path, length=100)
     state, _ = env.reset(KEY)
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"ActionError: .*environment|action 0"):
@@ -656,7 +654,7 @@ def test_after_a_refused_call_the_state_is_as_good_as_before(path):
     env.close()
 
 
-def test_actions_that_are_not_numbers_are_refused_unless_nothing_is_checked(path):
+def test_nan_actions_are_refused_unless_validation_is_off(path):
     action = {"button": jnp.zeros(2, jnp.int32), "stick": jnp.full((2, 2), jnp.nan)}
     env = hosted(path, env=Composite, n=2)
     state, _ = env.reset(KEY)
@@ -692,7 +690,7 @@ def test_a_space_of_actions_may_be_wider_than_int64(path):
     env.close()
 
 
-def test_resets_after_a_limit_wait_for_what_was_begun(path):
+def test_reset_after_a_timeout_waits_for_the_pending_step(path):
     env = hosted(path, 1, env=[lambda: Counter(seconds=1000)], num_workers=1, timeout=0.05)
     state, _ = env.reset(KEY)
     with pytest.raises(jax.errors.JaxRuntimeError, match="did not answer"):
@@ -703,7 +701,7 @@ def test_resets_after_a_limit_wait_for_what_was_begun(path):
     env.pools[0].close(grace=0.1)
 
 
-def test_another_host_env_of_the_same_pool_goes_the_same_way(path):
+def test_second_host_env_of_a_pool_must_use_the_same_path(path):
     first = hosted(path)
     assert jaxenvs.HostEnv(first.pools[0]).path == path
     other = {"ffi": "callback", "callback": "ffi"}[path]
@@ -719,7 +717,7 @@ def _play(pool, calls):
         pool.send(np.zeros(pool.batch_size, int), pool.recv()[4]["env_id"])
 
 
-def test_a_batch_that_recv_still_owes_is_not_left_to_programs(tmp_path):
+def test_xla_is_refused_while_recv_still_owes_a_batch(tmp_path):
     bad = Misbehaving("raises", str(tmp_path / "done"), at=1)
     fns = [Counter, lambda: bad, Counter, Counter]
     with jaxenvs.make_pool(fns, batch_size=2, num_workers=1) as pool:
@@ -819,7 +817,7 @@ pool.close(grace=0.2)
 
 
 @pytest.mark.parametrize("order", every_nth(2, ["before", "after"]))
-def test_ctrl_c_that_is_a_wish_ends_no_program_but_the_second_one_does(order):
+def test_ctrl_c_under_stop_request_ends_a_program_when_repeated(order):
     if reason_missing(xla_library) is not None:
         pytest.skip("no g++")
     code = ASKED_FIRST
@@ -831,7 +829,7 @@ def test_ctrl_c_that_is_a_wish_ends_no_program_but_the_second_one_does(order):
     assert found.stdout == "True\n" * 5, found.stdout + found.stderr
 
 
-def test_a_pool_is_closed_while_an_environment_hangs_inside_a_program(path, tmp_path):
+def test_pool_can_be_closed_while_a_program_hangs(path, tmp_path):
     env = hosted(path, 2, env=[Counter, lambda: Counter(seconds=1000)])
     state, _ = env.reset(KEY)
     told = []
@@ -875,7 +873,7 @@ def test_calls_of_methods_wait_for_the_call_of_a_program(path):
     env.close()
 
 
-def test_a_closed_pool_is_an_error_of_the_program_and_another_pool_is_served(path):
+def test_program_fails_on_a_closed_pool_and_serves_another(path):
     env = hosted(path)
     program = scanned(env, 2)
     state, _ = env.reset(KEY)
@@ -898,7 +896,7 @@ def test_closing_waits_for_the_programs_that_were_dispatched(path):
     np.testing.assert_array_equal(outputs[1].info["elapsed_step"][-1], 40)
 
 
-def test_a_pool_that_is_dropped_is_closed_and_its_programs_get_an_error(path):
+def test_dropped_host_env_ends_the_workers_of_its_pool(path):
     env = hosted(path)
     state, _ = jax.jit(env.reset)(KEY)
     jax.block_until_ready(scanned(env, 3)(state))
@@ -982,7 +980,7 @@ def test_no_deadlock_with_large_arrays_and_asynchronous_dispatch(path, devices):
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_what_is_vectorized_already_is_driven_too(mode):
+def test_vectorized_environment_can_be_driven_by_programs(mode):
     def vectorized():
         own = getattr(gymnasium.vector.AutoresetMode, mode.upper())
         fns = counters(3, length=2)
@@ -1000,7 +998,7 @@ def test_what_is_vectorized_already_is_driven_too(mode):
     env.close()
 
 
-def test_a_pool_that_programs_step_refuses_to_be_stepped_beside_them():
+def test_pool_stepped_by_programs_refuses_direct_calls():
     with jaxenvs.make_pool(counters(2), backend="serial") as pool:
         pool.reset()
         env = jaxenvs.HostEnv(pool)
@@ -1016,7 +1014,7 @@ def test_a_pool_that_programs_step_refuses_to_be_stepped_beside_them():
                 call()
 
 
-def test_what_cannot_be_driven_is_refused():
+def test_host_env_refuses_invalid_pools_and_paths():
     with jaxenvs.make_pool(counters(2), backend="serial") as pool:
         with pytest.raises(PoolError, match='path="auto"'):
             jaxenvs.HostEnv(pool, path="ffi")

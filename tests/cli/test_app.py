@@ -90,7 +90,7 @@ def test_without_a_command_all_are_listed(capsys):
     assert status == 0 and "  doctor " in printed and "jaxenvs train ppo CartPole-v1" in printed
 
 
-def test_info_shows_spaces_limits_and_each_parameter_with_its_unit(capsys):
+def test_info_shows_spaces_limits_and_parameters_with_units(capsys):
     status, printed = run(capsys, "info", "CartPole-v1")
     assert status == 0
     assert "500 steps" in printed and "Discrete(2)" in printed and "Barto" in printed
@@ -135,13 +135,13 @@ def test_the_module_is_the_command_line():
 @pytest.mark.parametrize(
     ("text", "number"), [("100_000", 100_000), ("1e5", 100_000), ("2.5e3", 2500), ("-1", -1)]
 )
-def test_a_whole_number_is_typed_as_one_would(text, number):
+def test_integer_option_accepts_underscores_and_exponents(text, number):
     options = app._parser().parse_args(["train", "ppo", "CartPole-v1", f"--total-steps={text}"])
     assert options.total_steps == number and isinstance(options.total_steps, int)
 
 
 @pytest.mark.parametrize("text", ["1.5", "many", "inf", "nan", ""])
-def test_what_is_no_whole_number_is_refused(capsys, text):
+def test_integer_option_refuses_other_values(capsys, text):
     with pytest.raises(SystemExit):
         app.main(["train", "ppo", "CartPole-v1", f"--total-steps={text}"])
     assert f"{text!r} is not an integer" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def run(capsys, *arguments):
     return status, printed.out, printed.err
 
 
-def test_it_shows_versions_devices_limits_and_what_steps_the_host_bridge(capsys):
+def test_doctor_shows_versions_devices_limits_and_native_parts(capsys):
     status, out, _ = run(capsys)
     assert status == 0
     assert re.search(rf"jax +{re.escape(jax.__version__)}", out)
@@ -75,7 +75,7 @@ def test_it_shows_versions_devices_limits_and_what_steps_the_host_bridge(capsys)
     assert re.search(r"pool +(at first use|missing)", out)
 
 
-def test_as_json_it_says_the_same_for_programs(capsys, package):
+def test_doctor_json_reports_machine_native_parts_and_extras(capsys, package):
     status, out, _ = run(capsys, "--json")
     report = json.loads(out)
     assert status == 0 and report["versions"]["jax"] == jax.__version__
@@ -87,13 +87,13 @@ def test_as_json_it_says_the_same_for_programs(capsys, package):
     ]
 
 
-def test_looking_compiles_nothing_unless_it_is_asked_for(capsys, tmp_path):
+def test_doctor_compiles_nothing_unless_asked(capsys, tmp_path):
     run(capsys)
     assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.skipif(not (which("cc") and which("c++")), reason="needs compilers")
-def test_the_native_part_is_compiled_where_it_is_named(capsys, tmp_path):
+def test_doctor_native_compiles_the_native_part(capsys, tmp_path):
     status, out, err = run(capsys, "native", "--json")
     native = json.loads(out)["native"]
     assert status == 0, err
@@ -110,7 +110,7 @@ def test_a_native_part_that_is_missing_says_why_and_what_is_lost(capsys, monkeyp
     assert status == 2 and f"the native part pool is missing: {_native.DISABLE} is set" in err
 
 
-def test_every_extra_is_shown_with_its_packages_and_those_of_the_extras_it_names(capsys, package):
+def test_extras_are_shown_with_packages_of_the_extras_they_name(capsys, package):
     status, out, _ = run(capsys)
     assert status == 0
     assert re.search(r"carts +installed +wheelhouse 2\.0\.1", out)
@@ -145,7 +145,7 @@ def test_versions_are_compared_number_by_number(version, needed, state):
         ("brids", 'Close: "birds"'),
     ],
 )
-def test_what_is_named_and_missing_exits_with_2(capsys, package, needed, word):
+def test_named_extra_that_is_missing_exits_with_2(capsys, package, needed, word):
     status, _, err = run(capsys, needed)
     assert status == 2 and word in err
     assert run(capsys, "carts")[0] == 0
@@ -162,7 +162,7 @@ def test_a_jax_that_does_not_start_is_told_below_the_rest(capsys, monkeypatch):
     assert "JAX does not start with JAX_PLATFORMS=cuda: RuntimeError: Unable" in err
 
 
-def test_it_works_without_rich(capsys, monkeypatch):
+def test_doctor_works_without_rich(capsys, monkeypatch):
     def console():
         raise missing_extra("The command line", "rich", "cli")
 
@@ -182,7 +182,7 @@ def test_it_works_without_rich(capsys, monkeypatch):
         ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
     ],
 )
-def test_the_tightest_limit_of_a_group_and_those_around_it_counts(tmp_path, files, limit):
+def test_cpu_limit_is_the_tightest_of_a_group_and_its_parents(tmp_path, files, limit):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

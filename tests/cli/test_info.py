@@ -44,7 +44,7 @@ def test_every_parameter_of_every_id_says_its_unit_or_meaning(id):
     assert parameters and [name for name, _, comment, _ in parameters if not comment] == []
 
 
-def test_what_a_parameter_allows_besides_its_value_is_told():
+def test_parameter_comment_names_the_other_allowed_values():
     env = jaxenvs.make("CartPole-v1", kinematics_integrator="semi-implicit euler").unwrapped
     comments = {name: comment for name, _, comment, _ in describe_parameters(env)}
     assert comments["kinematics_integrator"] == "or 'euler'"

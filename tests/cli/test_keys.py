@@ -55,7 +55,7 @@ def test_evaluations_play_none_of_the_episodes_of_the_training(config, monkeypat
 
 
 @pytest.mark.parametrize("command", ["eval", "enjoy", "render"])
-def test_what_is_played_of_a_policy_is_drawn_from_no_key_of_its_training(
+def test_playing_a_policy_uses_no_key_of_its_training(
     capsys, monkeypatch, config, tmp_path, command
 ):
     class Played(Exception):

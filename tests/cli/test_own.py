@@ -90,7 +90,7 @@ def forget():
     registry.pop("Corridor-v0", None)
 
 
-def test_a_class_of_ones_own_is_trained_and_every_command_knows_the_run(capsys, here):
+def test_own_class_is_trained_and_its_run_known_to_every_command(capsys, here):
     status, printed = run(
         capsys, "train", "ppo", "corridors:Corridor", *SMALL, "--evaluate-every", 512
     )
@@ -111,7 +111,7 @@ def test_a_class_of_ones_own_is_trained_and_every_command_knows_the_run(capsys, 
     assert "goal" in printed and "3.0" in printed and "cells" in printed
 
 
-def test_what_a_module_registers_is_known_to_the_run_that_imported_it(capsys, here):
+def test_id_registered_by_an_imported_module_is_known_to_its_run(capsys, here):
     arguments = ["train", "ppo", "Corridor-v0", "--import", "entering", *SMALL]
     status, printed = run(capsys, *arguments, "--dry-run")
     assert status == 0 and tomllib.loads(printed)["imports"] == ["entering"]
@@ -129,7 +129,7 @@ def test_what_a_module_registers_is_known_to_the_run_that_imported_it(capsys, he
     assert status == 0 and "9 steps" in printed
 
 
-def test_a_file_and_a_function_are_taken_too(here):
+def test_id_may_name_a_file_and_a_function(here):
     shutil.copy("corridors.py", "elsewhere.py")
     (here / "below").mkdir()
     shutil.move("elsewhere.py", "below/elsewhere.py")
@@ -167,14 +167,14 @@ def test_an_episode_that_nothing_ends_is_given_up(here):
         ("corridors:sentence", ["corridors:sentence made a str", "jaxenvs.Environment"]),
     ],
 )
-def test_what_is_not_there_is_told_in_a_line(capsys, here, id, words):
+def test_own_id_that_cannot_be_made_is_reported_in_one_line(capsys, here, id, words):
     for arguments in (["info", id], ["train", "ppo", id]):
         status, printed = run(capsys, *arguments)
         assert status == 2 and all(word in printed for word in words) and printed.count("\n") == 1
     assert not (here / "runs").exists()
 
 
-def test_a_module_that_is_to_be_imported_and_is_not_there_is_told(capsys, here):
+def test_imported_module_that_is_missing_is_reported(capsys, here):
     status, printed = run(capsys, "info", "Corridor-v0", "--import", "entring")
     assert status == 2 and "--import entring refers to the module entring" in printed
     (here / "a.toml").write_text('id = "Corridor-v0"\nalgorithm = "PPO"\nimports = ["entring"]\n')
@@ -198,7 +198,7 @@ def test_a_registered_id_says_what_its_entry_point_lacks(here, entry_point, word
     )
 
 
-def test_an_id_that_a_module_registers_with_gymnasium_is_still_hosted(here):
+def test_id_that_a_module_registers_with_gymnasium_is_hosted(here):
     import gymnasium
 
     (here / "hostedcorridors.py").write_text(

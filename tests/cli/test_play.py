@@ -21,7 +21,7 @@ def fall():
     return play(jaxenvs.make("CartPole-v1"), push_right, KEY, max_steps=60)
 
 
-def test_the_episode_is_drawn_from_the_first_state_to_the_terminal_one(fall):
+def test_play_draws_from_the_first_to_the_terminal_state(fall):
     frames, episode_return = fall
     assert 8 <= episode_return <= 11 and len(frames) == episode_return + 1
     env = jaxenvs.make("CartPole-v1")
@@ -56,6 +56,6 @@ def test_random_actions_differ_by_key():
     assert first[1] != other[1]
 
 
-def test_no_steps_are_refused():
+def test_play_with_zero_steps_is_refused():
     with pytest.raises(RolloutError, match="at least 1"):
         play(jaxenvs.make("CartPole-v1"), None, KEY, max_steps=0)

@@ -61,7 +61,7 @@ def _options(*arguments):
     return _parser().parse_args(["train", *map(str, arguments)])
 
 
-def test_a_training_leaves_its_configuration_metrics_a_curve_and_checkpoints(trained):
+def test_training_leaves_config_metrics_curve_and_checkpoints(trained):
     names = {path.name for path in trained.iterdir()}
     assert names == {
         *("config.toml", "metrics.csv", "metrics.jsonl", "learning_curve.png"),
@@ -99,9 +99,7 @@ def test_each_seed_has_a_folder_and_all_have_a_curve(seeds):
     assert [Config.read(seeds / f"seed_{n}" / "config.toml").seed for n in (3, 4)] == [3, 4]
 
 
-def test_what_was_killed_and_what_a_signal_stopped_goes_on_bit_for_bit(
-    capsys, monkeypatch, trained, tmp_path
-):
+def test_killed_or_stopped_run_resumes_bit_for_bit(capsys, monkeypatch, trained, tmp_path):
     report = ProgressBar.__call__
 
     def kill(self, updates, *rest):
@@ -157,9 +155,7 @@ def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_beyond_its_end_is_as_if_it_had_been_longer_from_the_start(
-    capsys, tmp_path
-):
+def test_extended_run_equals_one_that_was_longer_from_the_start(capsys, tmp_path):
     arguments = ["--num-envs", 4, "--unroll-length", 8, "--report-every", 2]
     for setting in (
         *("actor.hidden_sizes=8", "learning_starts=32", "batch_size=8", "exploration_steps=300"),
@@ -230,16 +226,14 @@ def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
     ],
     ids=str,
 )
-def test_a_scheme_that_cannot_be_says_why(capsys, tmp_path, arguments, word):
+def test_invalid_scheme_is_refused_with_the_reason(capsys, tmp_path, arguments, word):
     folder = tmp_path / "none"
     status, printed = run(capsys, "train", "ppo", "CartPole-v1", *arguments, "--output", folder)
     assert status == 2 and word in printed and not folder.exists()
 
 
 @pytest.mark.slow
-def test_a_training_wrapper_is_gone_and_a_lens_is_there_when_a_policy_plays(
-    capsys, monkeypatch, tmp_path
-):
+def test_playing_keeps_observation_wrappers_but_not_reward_ones(capsys, monkeypatch, tmp_path):
     path, folder = tmp_path / "wrapped.toml", tmp_path / "wrapped"
     path.write_text("""
         id = "CartPole-v1"
@@ -275,14 +269,14 @@ def test_a_training_wrapper_is_gone_and_a_lens_is_there_when_a_policy_plays(
 
 
 @pytest.mark.slow
-def test_several_seeds_go_on_together(capsys, seeds):
+def test_resume_of_several_finished_seeds_changes_nothing(capsys, seeds):
     before = (seeds / "seed_4" / "metrics.csv").read_text()
     status, printed = run(capsys, "train", "--resume", seeds)  # there is nothing left to do
     assert status == 0 and "median of 2 seeds" in printed
     assert (seeds / "seed_4" / "metrics.csv").read_text() == before
 
 
-def test_every_row_after_the_first_episode_has_a_return_and_the_last_one_is_told(capsys, tmp_path):
+def test_rows_have_a_return_from_the_first_episode_on(capsys, tmp_path):
     folder = tmp_path / "seldom"  # an episode of 200 steps ends in every seventh row
     sizes = ["--num-envs", 1, "--unroll-length", 30, "--report-every", 1, "--total-steps", 690]
     arguments = [*SMALL[6:], *sizes, "--set", "minibatches=1", "--output", folder]
@@ -333,7 +327,7 @@ def test_a_stop_before_the_first_row_is_no_error(capsys, monkeypatch, tmp_path):
     assert status == 0 and (folder / "learning_curve.png").exists()
 
 
-def test_what_was_never_saved_says_what_to_do(capsys, trained, tmp_path):
+def test_run_without_a_checkpoint_says_what_to_do(capsys, trained, tmp_path):
     folder = tmp_path / "unsaved"
     folder.mkdir()
     (folder / "config.toml").write_text((trained / "config.toml").read_text())
@@ -342,7 +336,7 @@ def test_what_was_never_saved_says_what_to_do(capsys, trained, tmp_path):
         assert status == 2 and "delete" in printed.lower() and "another --output" in printed
 
 
-def test_sizes_are_those_of_all_collectors(capsys, trained, tmp_path):
+def test_minibatches_divide_the_steps_of_all_collectors(capsys, trained, tmp_path):
     sizes = ["--num-envs", "1", "--unroll-length", "4", "--set", "minibatches=8"]
     arguments = ["ppo", "CartPole-v1", *sizes, "--dry-run"]
     status, printed = run(capsys, "train", *arguments, "--collection", "remote:4")
@@ -388,7 +382,9 @@ def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
     ],
     ids=str,
 )
-def test_what_cannot_be_trained_says_why(capsys, monkeypatch, tmp_path, arguments, word):
+def test_invalid_train_arguments_are_refused_with_the_reason(
+    capsys, monkeypatch, tmp_path, arguments, word
+):
     monkeypatch.chdir(tmp_path)
     Path("taken").write_text("")
     Path("latin.toml").write_bytes(b'id = "\xe9"')
@@ -413,7 +409,7 @@ def test_a_picture_that_cannot_be_written_says_why(capsys, trained, command, out
     assert status == 2 and word in printed and Path(output).name in printed
 
 
-def test_without_matplotlib_a_training_is_kept_and_the_extra_named(capsys, monkeypatch, tmp_path):
+def test_training_without_matplotlib_is_kept_and_names_the_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     status, printed = run(
         capsys, "train", "ppo", "CartPole-v1", *SMALL, "--output", tmp_path / "bare"
@@ -468,13 +464,13 @@ def test_a_dry_run_prints_a_configuration_that_can_be_trained(capsys, monkeypatc
         ("storage.type=VTrace", "storage.type", "VTrace"),
     ],
 )
-def test_a_setting_is_typed_as_one_would(text, name, value):
+def test_setting_text_becomes_a_value_of_the_right_type(text, name, value):
     config = command.with_settings(config_for("ppo", "CartPole-v1"), [text])
     table, _, key = name.rpartition(".")
     assert getattr(config, table or "settings").get(key) == value
 
 
-def test_an_environment_of_the_host_is_shown_learned_judged_and_drawn(capsys, tmp_path):
+def test_hosted_environment_works_with_every_command(capsys, tmp_path):
     id, folder = "gymnasium/CartPole-v1", tmp_path / "run"
     status, printed = run(capsys, "info", id)
     assert status == 0 and "Discrete(2)" in printed and "500 steps" in printed
@@ -499,7 +495,7 @@ def returns_in(printed):
 
 
 @pytest.mark.slow
-def test_runs_are_judged_each_and_together(capsys, trained, seeds):
+def test_eval_shows_each_run_and_all_seeds_together(capsys, trained, seeds):
     status, printed = run(capsys, "eval", trained, seeds, "--episodes", 20, "--seed", 1)
     assert status == 0 and "solved at a mean of 475" in printed
     one, third, fourth, both = returns_in(printed)
@@ -551,7 +547,7 @@ def test_a_checkpoint_of_another_id_is_refused(capsys, trained):
     assert status == 2 and "is for CartPole-v1" in printed
 
 
-def test_a_curve_is_named_by_what_is_special_about_it():
+def test_curve_label_names_what_differs_between_runs():
     def named(*settings):
         runs = []
         for number, (algorithm, id, changes) in enumerate(settings):

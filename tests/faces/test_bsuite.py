@@ -212,7 +212,7 @@ def test_records_of_steps_copied_to_bsuite_are_equal(experiment):
         )
 
 
-def test_episodes_of_several_instances_count_in_the_order_of_their_ends():
+def test_episodes_of_several_instances_count_in_ending_order():
     (_, env), *_ = settings("cartpole", [0])
     batch = jaxenvs.vectorize(env.replace(max_time=0.2), 3).wrap(RecordBsuite, "cartpole", 14)
 
@@ -323,6 +323,6 @@ def test_every_experiment_is_scored(tmp_path, is_good):
         (lambda: scores("nowhere"), ParameterError, "no records"),
     ],
 )
-def test_mistakes_are_told(call, error, words):
+def test_invalid_arguments_raise_named_errors(call, error, words):
     with pytest.raises(error, match=words):
         call()

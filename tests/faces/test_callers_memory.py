@@ -116,7 +116,7 @@ def test_writing_to_results_changes_no_later_result(stack, mode, way):
 
 
 @pytest.mark.parametrize("face", ["single", "classic", "dm", "dm batch", "sb3"])
-def test_writing_to_results_of_the_other_interfaces(face, monkeypatch):
+def test_written_results_of_other_faces_change_no_later_result(face, monkeypatch):
     if face == "sb3":
         monkeypatch.setattr("time.time", lambda: 0.0)  # the infos contain it
         sb3 = pytest.importorskip("jaxenvs.faces.stable_baselines3", exc_type=ImportError)

@@ -248,7 +248,7 @@ def test_invalid_arguments_raise_named_errors():
 
 
 @pytest.mark.parametrize("num_envs", [None, 2])
-def test_nothing_works_after_close(num_envs):
+def test_closed_environment_refuses_calls(num_envs):
     with jaxenvs.make_dm("CartPole-v1", num_envs) as env:
         env.reset()
     action = 0 if num_envs is None else [0, 0]

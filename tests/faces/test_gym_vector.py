@@ -57,7 +57,7 @@ def play(envs, actions, seed=0):
 @pytest.mark.bitwise
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_envs", [PACKED, MANY_PACKED, AS_ARRAYS])
-def test_it_agrees_with_the_jitted_path(num_envs, mode):
+def test_batch_agrees_with_the_jitted_path(num_envs, mode):
     envs = jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=13)
     native = jaxenvs.vectorize(
         jaxenvs.make("CartPole-v1", time_limit=13), num_envs, autoreset_mode=mode
@@ -109,7 +109,7 @@ def test_every_environment_agrees_with_the_jitted_path(id, mode):
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_nested_observations_and_keys_in_the_state(layout, mode):
+def test_nested_observations_and_state_keys_match_jitted_path(layout, mode):
     env = CountingEnv(layout=layout, has_key=True)
     envs = jaxenvs.make_gym(env, 5, autoreset_mode=mode)
     native = jaxenvs.vectorize(env, 5, autoreset_mode=mode)

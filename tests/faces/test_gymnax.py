@@ -27,7 +27,7 @@ def actions(env, params, seed, n=N):
     return jax.vmap(env.action_space(params).sample)(keys(100 + seed, n))
 
 
-def test_vmap_gives_the_results_of_a_batch_with_one_key_per_instance():
+def test_vmap_with_one_key_per_instance_matches_a_batch():
     env, params = gymnax.make_gymnax(CountingEnv(layout="dict", has_key=True), api="1.x")
     batch = jaxenvs.vectorize(params.env, N)
     step, native_step = jax.vmap(env.step, (0, 0, 0, None)), jax.jit(batch.step)
@@ -182,7 +182,7 @@ def test_spaces_have_gymnax_attributes():
     chex.assert_trees_all_equal_shapes_and_dtypes(sample, env.reset(jax.random.key(0), params)[0])
 
 
-def test_an_environment_without_a_time_limit_has_one_that_it_never_reaches():
+def test_environment_without_time_limit_has_an_unreachable_one():
     _, params = gymnax.make_gymnax("bsuite/catch-v0")
     assert params.max_steps_in_episode == 2**31 - 1
     _, params = gymnax.make_gymnax("bsuite/catch-v0", time_limit=5)

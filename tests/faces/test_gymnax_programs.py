@@ -31,7 +31,7 @@ def _usual_promotion():
         yield
 
 
-def test_environments_and_spaces_are_instances_of_its_classes():
+def test_environments_and_spaces_are_gymnax_instances():
     env, params = ours.make("CartPole-v1")
     assert isinstance(env, environment.Environment)
     assert isinstance(env.action_space(params), spaces.Discrete)
@@ -41,7 +41,7 @@ def test_environments_and_spaces_are_instances_of_its_classes():
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1"])
-def test_it_has_the_attributes_and_shapes_of_its_environments(id):
+def test_attributes_and_shapes_match_gymnax(id):
     (env, params), (their_env, their_params) = ours.make(id), gymnax.make(id)
     assert env.name == their_env.name and env.num_actions == their_env.num_actions
     assert params.max_steps_in_episode == their_params.max_steps_in_episode
@@ -61,7 +61,7 @@ def test_it_has_the_attributes_and_shapes_of_its_environments(id):
         assert type(mine) is type(theirs) and mine.shape == theirs.shape
 
 
-def test_its_wrappers_count_and_flatten():
+def test_gymnax_wrappers_count_and_flatten():
     env, params = ours.make(ScriptedEnv())
     env = wrappers.LogWrapper(wrappers.FlattenObservationWrapper(env))
     assert env.observation_space(params).shape == (2,)
@@ -73,7 +73,7 @@ def test_its_wrappers_count_and_flatten():
     assert int(info["returned_episode_lengths"]) == 2
 
 
-def test_its_gym_wrapper_runs():
+def test_gymnax_to_gym_wrapper_runs():
     env, params = ours.make("CartPole-v1")
     single = wrappers.GymnaxToGymWrapper(env, params, seed=1)
     obs, _ = single.reset(seed=2)

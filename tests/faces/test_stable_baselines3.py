@@ -87,7 +87,7 @@ def assert_close_steps(ours, theirs, rows=None):
             assert_close(mine["terminal_observation"], other["terminal_observation"])
 
 
-def test_it_agrees_with_a_dummy_vec_env():
+def test_vec_env_agrees_with_a_dummy_vec_env():
     ours, theirs = cartpoles(), DummyVecEnv([AutoresetEnv for _ in range(N)])
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
@@ -121,7 +121,7 @@ def test_seeds_mean_the_same_in_a_dummy_vec_env():
     assert not len(alive)
 
 
-def test_it_agrees_with_the_jitted_batch():
+def test_vec_env_agrees_with_the_jitted_batch():
     env = jaxenvs.make_vec("CartPole-v1", N, time_limit=LIMIT)
     step = jax.jit(env.step)
     state, timestep = jax.jit(env.reset)(keys_of(4, N, 0))
@@ -211,7 +211,7 @@ def test_infos_of_the_environment_are_in_every_step():
     ]
 
 
-def test_ppo_learns_on_it_and_reports_episodes():
+def test_ppo_learns_and_reports_episodes():
     model = PPO(
         "MlpPolicy", cartpoles(), n_steps=16, batch_size=64, policy_kwargs=dict(SMALL), seed=0
     )
@@ -308,7 +308,7 @@ def test_env_method_returns_one_result_per_instance():
         envs.env_method("fly")
 
 
-def test_it_draws_a_mosaic_of_its_instances():
+def test_render_draws_a_mosaic_of_the_instances():
     envs = JaxVecEnv("CartPole-v1", 4, render_mode="rgb_array", seed=0)
     envs.reset()
     frames = envs.get_images()
@@ -319,7 +319,7 @@ def test_it_draws_a_mosaic_of_its_instances():
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
-def test_vec_video_recorder_records_it(tmp_path):
+def test_vec_video_recorder_writes_a_video(tmp_path):
     pytest.importorskip("moviepy")
     envs = JaxVecEnv("CartPole-v1", 2, render_mode="rgb_array", seed=0)
     recorder = VecVideoRecorder(envs, str(tmp_path), lambda step: step == 0, video_length=5)

@@ -38,7 +38,7 @@ def policy(envs, eps=0.0):
     )
 
 
-def test_it_agrees_with_a_dummy_vector_env():
+def test_vector_env_agrees_with_a_dummy_vector_env():
     single = lambda: jaxenvs.make_gym("CartPole-v1", time_limit=LIMIT)  # noqa: E731
     ours, theirs = cartpoles(), DummyVectorEnv([single] * N)
     assert len(ours) == len(theirs) == N

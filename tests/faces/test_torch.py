@@ -143,7 +143,7 @@ def test_trees_of_observations_become_trees_of_tensors():
     }
 
 
-def test_asynchronous_steps_and_single_environments():
+def test_step_async_and_single_environments_return_tensors():
     envs = cartpoles(4)
     envs.reset(seed=0)
     envs.step_async(torch.zeros(4, dtype=torch.int64))

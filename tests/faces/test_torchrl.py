@@ -81,7 +81,7 @@ def test_a_collector_continues_episodes_between_batches(mode):
         assert torch.equal(last[going_on], first[going_on])
 
 
-def test_continuous_actions_and_infos():
+def test_rollout_has_continuous_actions_and_infos():
     env = wrapped(id="Pendulum-v1", wrappers=[RecordEpisodeStatistics], seed=0)
     env.auto_register_info_dict()
     steps = env.rollout(LIMIT)

@@ -126,13 +126,13 @@ class WrongObservation(FrozenLake):
         (lambda env: certify.compare_chance(env, 400)["steps"]["p_value"] > 1e-3, WrongChance()),
     ],
 )
-def test_errors_are_noticed(compare, env, monkeypatch):
+def test_compare_steps_and_chance_notice_errors(compare, env, monkeypatch):
     monkeypatch.setattr(certify, "oracle_for", lambda env: oracle_for(FrozenLake()))
     assert compare(FrozenLake())
     assert not compare(env)
 
 
-def test_lines_are_counted():
+def test_line_counter_tells_which_lines_ran():
     def branches(x):
         if x > 0:
             return 1

@@ -37,7 +37,7 @@ def assert_equal(found, expected, dtype="float32"):
 
 
 @pytest.mark.parametrize("id", ids("mujoco"))
-def test_what_gymnasium_shows_and_rewards(id):
+def test_observations_and_rewards_match_gymnasium(id):
     env = jaxenvs.make(id).unwrapped
     oracle = oracle_for(env)(env, 0)
     oracle.reset()
@@ -56,7 +56,7 @@ def test_what_gymnasium_shows_and_rewards(id):
 
 
 @pytest.mark.parametrize("id", ids("dm_control"))
-def test_what_the_control_suite_shows_and_rewards(id):
+def test_observations_and_rewards_match_the_control_suite(id):
     env = jaxenvs.make(id).unwrapped
     oracle = oracle_for(env)(env, 0)
 

@@ -34,7 +34,7 @@ def test_updates_without_episodes_are_skipped(tmp_path):
     np.testing.assert_array_equal(picture(gaps), picture(whole))
 
 
-def test_seeds_are_a_band_and_the_threshold_a_line(tmp_path):
+def test_curve_shows_seeds_as_a_band_and_threshold_as_a_line(tmp_path):
     steps, curves = np.arange(20), np.random.default_rng(0).normal(size=(5, 20))
     band = write_learning_curve(tmp_path / "band.png", steps, curves, title="")
     median = np.median(curves, axis=0)
@@ -43,7 +43,7 @@ def test_seeds_are_a_band_and_the_threshold_a_line(tmp_path):
     assert (picture(band) != picture(alone)).any() and (picture(lined) != picture(alone)).any()
 
 
-def test_seeds_with_other_steps_meet_on_the_steps_of_all():
+def test_quartiles_interpolate_seeds_to_the_steps_of_all():
     nan = float("nan")
     steps, (low, median, high) = quartiles(
         [

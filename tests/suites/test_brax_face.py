@@ -132,7 +132,7 @@ def batch_reference(native, rngs, actions, to_native):
 
 
 @pytest.mark.parametrize("num_envs", [5, 200])
-def test_episodes_of_a_batch_start_anew_and_truncations_are_marked(num_envs):
+def test_batch_episodes_restart_and_mark_truncations(num_envs):
     native = scripted()
     env = wrap_for_training(make_brax(native), episode_length=1_000)
     rngs = jax.random.split(jax.random.PRNGKey(0), num_envs)
@@ -187,7 +187,7 @@ def test_parameters_can_differ_between_instances():
     assert len(np.unique(state.reward)) == 6
 
 
-def test_its_own_wrappers_run_and_return_to_the_first_state():
+def test_brax_wrappers_run_and_return_to_the_first_state():
     env = envs.training.wrap(make_brax(scripted()), episode_length=100)
     state = env.reset(jax.random.split(jax.random.PRNGKey(0), 2))
     first, step = state.obs, jax.jit(env.step)
@@ -221,7 +221,7 @@ def play_natively(native, policy, rngs, num_steps):
 
 
 @pytest.mark.usefixtures("_replication")
-def test_its_ppo_learns_and_its_evaluation_has_our_returns():
+def test_brax_ppo_learns_and_its_evaluator_has_native_returns():
     env, returns = make_brax("Pendulum-v1"), []
     make_policy, params, metrics = ppo.train(
         environment=env,
@@ -267,7 +267,7 @@ def test_its_ppo_learns_and_its_evaluation_has_our_returns():
 
 @pytest.mark.usefixtures("_replication")
 @pytest.mark.parametrize("wrap", [wrap_for_training, None])
-def test_its_sac_runs(wrap):
+def test_brax_sac_runs(wrap):
     _, _, metrics = sac.train(
         environment=make_brax("MountainCarContinuous-v0", time_limit=20),
         wrap_env_fn=wrap,
@@ -295,7 +295,7 @@ def test_a_round_trip_keeps_endings():
         assert timestep.truncated.tolist() == [action == TRUNCATE] * 2
 
 
-def test_errors_say_what_is_expected():
+def test_make_brax_errors_say_what_is_expected():
     with pytest.raises(ParameterError, match="make_brax got"):
         make_brax("gymnasium/CartPole-v1")
     for env in (

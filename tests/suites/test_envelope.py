@@ -25,7 +25,7 @@ def ends(action):
     return action in (TERMINATE, BOTH), action in (TRUNCATE, BOTH)
 
 
-def test_its_automatic_reset_keeps_the_last_step():
+def test_envelope_auto_reset_keeps_the_last_step():
     env = envelope.AutoResetWrapper(make_envelope(ScriptedEnv()))
     state, info = env.init(jax.random.key(0))
     step = jax.jit(lambda state, action: env.step(state, action))
@@ -41,7 +41,7 @@ def test_its_automatic_reset_keeps_the_last_step():
         assert info.obs.tolist() == [start, count] and int(info.count) == count
 
 
-def test_its_batches_of_other_parameters_and_statistics_run():
+def test_envelope_batches_with_parameters_and_statistics_run():
     env = make_envelope("CartPole-v1", time_limit=5)
     env = envelope.EpisodeStatisticsWrapper(env)
     env = envelope.VmapWrapper(envelope.AutoResetWrapper(env), batch_size=4)
@@ -70,7 +70,7 @@ def test_create_makes_an_id_with_its_time_limit(monkeypatch):
     assert isinstance(unlimited, EnvelopeEnv) and unlimited.default_max_steps == 500
 
 
-def test_spaces_are_its_own():
+def test_spaces_are_those_of_envelope():
     env = make_envelope("CartPole-v1")
     assert isinstance(env.action_space, envelope.Discrete) and int(env.action_space.n) == 2
     assert isinstance(env.observation_space, envelope.Continuous)
@@ -84,7 +84,7 @@ def test_spaces_are_its_own():
     [jaxenvs.make("CartPole-v1"), jaxenvs.make("Blackjack-v1"), CountingEnv(layout="dict")],
     ids=["box", "tuple", "dict"],
 )
-def test_what_comes_back_follows_the_contract_and_has_the_same_spaces(env):
+def test_from_envelope_round_trip_keeps_spaces_and_contract(env):
     native = from_envelope(make_envelope(env))
     assert native.observation_space == env.observation_space
     assert native.action_space == env.action_space
@@ -111,7 +111,7 @@ def test_a_round_trip_keeps_endings_and_the_last_observation():
             start, count = np.asarray(timestep.observation[:, 0]), 0
 
 
-def test_its_time_limit_truncates_here_and_parameters_stay_leaves():
+def test_envelope_time_limit_truncates_and_parameters_are_leaves():
     env = envelope.TruncationWrapper(make_envelope("Pendulum-v1", time_limit=None), max_steps=2)
     native = from_envelope(env)
     check_env(native, num_steps=16, num_envs=4)
@@ -131,7 +131,7 @@ def test_its_time_limit_truncates_here_and_parameters_stay_leaves():
     assert float(gradient) != 0
 
 
-def test_errors_say_what_is_expected():
+def test_envelope_errors_say_what_is_expected():
     env = make_envelope("CartPole-v1")
     with pytest.raises(WrapperError, match="AutoResetWrapper"):
         from_envelope(envelope.EpisodeStatisticsWrapper(envelope.AutoResetWrapper(env)))

@@ -68,11 +68,11 @@ def test_first_episodes_equal_those_of_the_library():
 
 
 @pytest.mark.parametrize("pixels", [False, True])
-def test_it_follows_the_contract(pixels):
+def test_jaxtari_follows_the_contract(pixels):
     check_env(jaxenvs.make(ID, time_limit=5, pixels=pixels), num_steps=12, num_envs=4)
 
 
-def test_a_mesh_and_a_mode_change_nothing():
+def test_mesh_and_autoreset_mode_do_not_change_results():
     check_combinations(jaxenvs.make(ID, time_limit=3))
 
 
@@ -84,7 +84,7 @@ def test_pixels_are_the_picture_of_the_library():
     np.testing.assert_array_equal(first.observation, env.render(state))
 
 
-def test_constants_and_modified_games():
+def test_constants_are_validated_and_modified_games_adapted():
     with pytest.raises(UnknownParameterError, match='Close: "ENEMY_STEP_SIZE"'):
         jaxenvs.make(ID, ENEMY_STEPS=1)
     modified = adapt(core.make("pong", mods=["lazy_enemy"]))

@@ -106,7 +106,7 @@ def test_shifted_integers_and_unbounded_boxes_have_specs():
     assert type(make_jumanji(env).observation_spec) is specs.Array
 
 
-def test_an_episode_ends_as_it_does_here():
+def test_make_jumanji_keeps_episode_endings_and_discounts():
     env = make_jumanji(ScriptedEnv())
     for action, is_last, discount in (
         (CONTINUE, False, 1),
@@ -120,7 +120,7 @@ def test_an_episode_ends_as_it_does_here():
         assert float(timestep.discount) == discount and float(timestep.reward) == action
 
 
-def test_its_automatic_reset_keeps_the_last_observation():
+def test_jumanji_auto_reset_keeps_the_last_observation():
     env = wrappers.VmapAutoResetWrapper(make_jumanji(ScriptedEnv()), next_obs_in_extras=True)
     state, timestep = env.reset(jax.random.split(jax.random.PRNGKey(0), 3))
     step = jax.jit(env.step)
@@ -153,7 +153,7 @@ def balance(observation, key=None):
     return (observation[..., 2] > 0).astype(jnp.int32)
 
 
-def test_returns_in_its_loop_are_those_of_evaluate():
+def test_returns_in_a_jumanji_loop_match_evaluate():
     num_envs, num_steps = 256, 100
     native = jaxenvs.make("CartPole-v1", time_limit=45)
     env = wrappers.VmapWrapper(wrappers.AutoResetWrapper(make_jumanji(native)))
@@ -182,7 +182,7 @@ def test_returns_in_its_loop_are_those_of_evaluate():
     assert abs(theirs.mean() - ours.mean()) < 4 * error
 
 
-def test_its_own_agent_learns_to_balance():
+def test_jumanji_a2c_agent_learns_to_balance():
     """jumanji's A2C and its evaluator, as in its `setup_train`, with a network for vectors."""
     hk = pytest.importorskip("haiku")
     optax = pytest.importorskip("optax")
@@ -247,7 +247,7 @@ def test_its_own_agent_learns_to_balance():
     assert before < 30 and after > 100, (before, after)
 
 
-def test_errors_say_what_is_expected():
+def test_make_jumanji_errors_say_what_is_expected():
     with pytest.raises(ParameterError, match="make_jumanji got"):
         make_jumanji("gymnasium/CartPole-v1")
     pair = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)])

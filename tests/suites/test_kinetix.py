@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
 ID, LIMIT, N = "kinetix/s/h8_unicycle_balance", 22, 8
 
 
-def test_first_episodes_equal_those_of_the_library_and_the_limit_truncates():
+def test_first_episodes_match_kinetix_and_limit_truncates():
     env = jaxenvs.make(ID, max_timesteps=LIMIT)
     assert env.time_limit == LIMIT
     from kinetix import environment
@@ -58,11 +58,11 @@ def test_first_episodes_equal_those_of_the_library_and_the_limit_truncates():
     assert not truncated[:, :-1].any() and truncated[~early, -1].all()
 
 
-def test_it_follows_the_contract():
+def test_kinetix_follows_the_contract():
     check_env(jaxenvs.make(ID, time_limit=5), num_steps=12, num_envs=4)
 
 
-def test_a_mesh_and_a_mode_change_nothing():
+def test_mesh_and_autoreset_mode_do_not_change_results():
     check_combinations(jaxenvs.make(ID, time_limit=3))
 
 
@@ -75,7 +75,7 @@ def test_pictures_show_the_level():
     assert (floor == floor[0]).all() and (sky == 255).all() and floor[0, 0] != 255
 
 
-def test_kinds_of_observations_and_actions_and_parameters():
+def test_observation_type_action_type_and_parameters_apply():
     env = jaxenvs.make(ID, observation_type="symbolic_entity", action_type="continuous", dt=0.01)
     assert env.observation_space.spaces["circles"].shape == (2, 19)
     assert env.action_space.shape == (6,) and env.parameters["dt"] == 0.01

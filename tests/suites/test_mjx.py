@@ -54,7 +54,7 @@ def env(model):
     )
 
 
-def test_its_trajectory_is_that_of_mjx_to_the_bit(env, model):
+def test_trajectory_matches_mjx_bit_for_bit(env, model):
     raw, actions = mjx.put_model(model, impl="jax"), np.linspace(-1, 2, STEPS, dtype=np.float32)
     state, first = jax.jit(env.reset)(jax.random.key(0))
     data = mjx.make_data(model, impl="jax").replace(qpos=state.qpos)
@@ -73,7 +73,7 @@ def test_its_trajectory_is_that_of_mjx_to_the_bit(env, model):
     assert timestep.terminated
 
 
-def test_it_follows_the_contract(env):
+def test_mjx_follows_the_contract(env):
     check_env(TimeLimit(env, time_limit=5), num_steps=12, num_envs=4)
 
 

@@ -223,7 +223,7 @@ def test_first_episodes_equal_those_of_the_library(id):
 @pytest.mark.parametrize(
     "id", ["jaxmarl/coin_game", "jumanji/LevelBasedForaging-v0", "pgx/kuhn_poker"]
 )
-def test_it_follows_the_contract(id):
+def test_multi_agent_suites_follow_the_contract(id):
     pytest.importorskip(id.partition("/")[0])
     check_env(jaxenvs.make(id, time_limit=5), num_steps=12, num_envs=2)
 
@@ -330,7 +330,7 @@ def test_mabrax_does_not_reset_itself():
     assert jaxenvs.make("jaxmarl/hopper_3x1").time_limit == 1000
 
 
-def test_the_benchmark_trains_with_shaped_rewards_and_scores_without(capsys):
+def test_benchmark_trains_on_but_does_not_score_shaped_rewards(capsys):
     pytest.importorskip("jaxenvs.suites.jaxmarl", exc_type=ImportError)
     task = agents.TASKS["IPPO cramped_room"]
     assert repr(task.train().env) != repr(task.batch(2, task.layers))

@@ -54,14 +54,14 @@ def draw(rng, space, observation):
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_the_parallel_interface_passes_its_own_tests(id):
+def test_parallel_api_passes_the_tests_of_pettingzoo(id):
     env = native(id)
     check_silently(lambda: zoo_tests.parallel_api_test(jaxenvs.make_pettingzoo(env), 150))
     zoo_tests.parallel_seed_test(lambda: jaxenvs.make_pettingzoo(env), 20)
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_the_interface_in_turns_passes_its_own_tests(id):
+def test_aec_api_passes_the_tests_of_pettingzoo(id):
     env = native(id)
     check_silently(lambda: zoo_tests.api_test(jaxenvs.make_pettingzoo(env, api="aec"), 150))
     zoo_tests.seed_test(lambda: jaxenvs.make_pettingzoo(env, api="aec"), 20)
@@ -81,7 +81,7 @@ def assert_alike(found, expected):
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_each_step_is_the_native_one(id):
+def test_parallel_steps_match_the_native_environment(id):
     env = jaxenvs.make_pettingzoo(native(id))
     batch = jaxenvs.vectorize(native(id), 1, autoreset_mode="disabled")
     reset, step = jax.jit(batch.reset), jax.jit(batch.step)
@@ -114,7 +114,7 @@ def test_each_step_is_the_native_one(id):
 
 
 @pytest.mark.parametrize("id", ["jaxmarl/HeuristicEnemySMAX", "pgx/connect_four"])
-def test_a_batch_is_the_native_one(id):
+def test_batch_steps_match_the_native_batch(id):
     num_envs = 4
     envs = jaxenvs.make_pettingzoo(native(id), num_envs)
     batch = jaxenvs.vectorize(native(id), num_envs)
@@ -138,7 +138,7 @@ def test_a_batch_is_the_native_one(id):
 
 
 @pytest.mark.parametrize("id", IDS[1:])
-def test_agents_in_turns_get_what_they_get_at_once(id):
+def test_aec_agents_get_the_rewards_of_the_parallel_api(id):
     """The same actions in both interfaces give each agent the same rewards until it leaves."""
     at_once, in_turns = (
         jaxenvs.make_pettingzoo(native(id), api=api) for api in ("parallel", "aec")
@@ -198,7 +198,7 @@ def test_an_agent_that_ends_leaves_before_the_others():
     assert env.step({"a_0": 2})[2] == {"a_0": True} and not env.agents
 
 
-def test_in_turns_an_agent_that_ends_is_removed_with_none():
+def test_aec_agent_that_ended_is_removed_by_a_none_action():
     env = jaxenvs.make_pettingzoo(Relay(), api="aec")
     env.reset(seed=0)
     seen = []
@@ -218,7 +218,7 @@ def test_in_turns_an_agent_that_ends_is_removed_with_none():
 
 
 @pytest.mark.parametrize("api", ["parallel", "aec"])
-def test_before_its_reset_a_step_is_refused_and_a_copy_starts_anew(api):
+def test_step_before_reset_is_refused_and_a_copy_resets_alike(api):
     env = jaxenvs.make_pettingzoo(Relay(), api=api, seed=6)
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step({} if api == "parallel" else 1)
@@ -230,7 +230,7 @@ def test_before_its_reset_a_step_is_refused_and_a_copy_starts_anew(api):
     assert not hasattr(jaxenvs.make_pettingzoo(native("pgx/tic_tac_toe"), api=api), "state_space")
 
 
-def test_a_rollout_of_its_environments_is_a_plain_loop():
+def test_rollout_of_pettingzoo_environments_matches_plain_loop():
     module = pytest.importorskip("pettingzoo.sisl.pursuit_v5")
     limit, num_steps, num_envs, key = 7, 18, 2, jax.random.key(2)
     envs = jaxenvs.make_vec(

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.interop
 SCRIPT = [CONTINUE, TERMINATE, CONTINUE, CONTINUE, TRUNCATE, CONTINUE]
 
 
-def test_an_episode_ends_as_it_does_here():
+def test_make_stoa_keeps_episode_endings_and_discounts():
     env = make_stoa(ScriptedEnv())
     step = jax.jit(env.step)
     for action, kind, discount in (
@@ -40,7 +40,7 @@ def test_an_episode_ends_as_it_does_here():
         chex.assert_trees_all_equal(timestep.observation[0], first.observation[0])
 
 
-def test_its_automatic_reset_keeps_the_last_observation():
+def test_stoa_auto_reset_keeps_the_last_observation():
     env = stoa.AutoResetWrapper(make_stoa(ScriptedEnv()), next_obs_in_extras=True)
     state, timestep = env.reset(jax.random.key(0))
     step = jax.jit(env.step)
@@ -57,7 +57,7 @@ def test_its_automatic_reset_keeps_the_last_observation():
         assert timestep.observation.tolist() == [start, count]
 
 
-def test_its_batches_and_metrics_run():
+def test_stoa_batches_and_metrics_run():
     env = stoa.RecordEpisodeMetrics(make_stoa("CartPole-v1", time_limit=5))
     env = VmapWrapper(stoa.AutoResetWrapper(env), num_envs=4)
     state, _ = env.reset(jax.random.key(0))
@@ -67,7 +67,7 @@ def test_its_batches_and_metrics_run():
     assert timestep.extras["episode_metrics"]["episode_length"].tolist() == [5] * 4
 
 
-def test_parameters_of_a_call_are_a_native_environment():
+def test_step_takes_parameters_as_a_native_environment():
     env = make_stoa("Pendulum-v1")
     heavy = env.native.replace(mass=3.0)
     state, _ = env.reset(jax.random.key(0))
@@ -83,7 +83,7 @@ def test_parameters_of_a_call_are_a_native_environment():
     [jaxenvs.make("CartPole-v1"), jaxenvs.make("Blackjack-v1"), CountingEnv(layout="dict")],
     ids=["box", "tuple", "dict"],
 )
-def test_what_comes_back_follows_the_contract_and_has_the_same_spaces(env):
+def test_from_stoa_round_trip_keeps_spaces_and_contract(env):
     native = from_stoa(make_stoa(env))
     assert native.observation_space == env.observation_space
     assert native.action_space == env.action_space
@@ -109,7 +109,7 @@ def test_a_round_trip_keeps_endings_and_the_last_observation():
             start, count = np.asarray(timestep.observation[:, 0]), 0
 
 
-def test_its_step_limit_truncates_here():
+def test_stoa_step_limit_truncates_the_native_environment():
     native = from_stoa(stoa.EpisodeStepLimitWrapper(make_stoa("CartPole-v1"), max_episode_steps=2))
     state, _ = native.reset(jax.random.key(0))
     for truncated in (False, True):
@@ -141,7 +141,7 @@ class BareEnv(stoa.Environment):
         raise NotImplementedError
 
 
-def test_an_environment_with_python_numbers_and_other_extras_follows_the_contract():
+def test_from_stoa_accepts_python_numbers_and_changing_extras():
     native = from_stoa(BareEnv())
     assert native.action_space == jaxenvs.spaces.MultiDiscrete([2, 3])
     _, timestep = native.reset(jax.random.key(0))
@@ -149,7 +149,7 @@ def test_an_environment_with_python_numbers_and_other_extras_follows_the_contrac
     check_env(native, num_steps=16, num_envs=4)
 
 
-def test_errors_say_what_is_expected():
+def test_stoa_errors_say_what_is_expected():
     with pytest.raises(WrapperError, match="AutoResetWrapper"):
         from_stoa(stoa.RecordEpisodeMetrics(stoa.AutoResetWrapper(make_stoa("CartPole-v1"))))
     with pytest.raises(WrapperError, match="OptimisticResetVmapWrapper"):

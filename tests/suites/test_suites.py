@@ -153,7 +153,7 @@ def test_first_episodes_equal_those_of_the_library(id):
 
 
 @pytest.mark.parametrize("id", LIMITED)
-def test_its_step_limit_truncates_and_keeps_the_last_observation(id):
+def test_library_step_limit_truncates_and_keeps_last_observation(id):
     library = suite_of(id)
     parameters = {library.limit: SHORT}
     assert jaxenvs.make(id, **parameters).time_limit == SHORT
@@ -168,14 +168,14 @@ def test_its_step_limit_truncates_and_keeps_the_last_observation(id):
 
 
 @pytest.mark.parametrize("id", LIMITED)
-def test_its_step_limit_can_be_changed_and_removed(id):
+def test_library_step_limit_can_be_changed_and_removed(id):
     suite_of(id)
     assert jaxenvs.make(id, time_limit=7).time_limit == 7
     assert jaxenvs.make(id, time_limit=None).time_limit is None
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_it_follows_the_contract(id):
+def test_library_environments_follow_the_contract(id):
     library = suite_of(id)
     try:
         check_env(jaxenvs.make(id, time_limit=5), num_steps=12, num_envs=4)
@@ -186,7 +186,7 @@ def test_it_follows_the_contract(id):
 
 
 @pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
-def test_a_mesh_and_a_mode_change_nothing(id):
+def test_mesh_and_autoreset_mode_do_not_change_results(id):
     suite_of(id)
     check_combinations(jaxenvs.make(id, time_limit=3))
 
@@ -221,7 +221,7 @@ def test_the_physics_of_brax_can_differ_between_instances():
     assert float(far[0]) > float(same[0])
 
 
-def test_the_same_arguments_make_the_same_object_so_programs_are_compiled_once():
+def test_make_with_the_same_arguments_returns_the_same_object():
     suite_of("gymnax/CartPole-v1")
 
     def made(**arguments):
@@ -268,7 +268,7 @@ def test_parameters_of_a_library_can_differ_between_instances():
     assert not np.allclose(*timestep.observation)
 
 
-def test_static_parameters_of_a_library_cannot_differ_between_instances():
+def test_static_library_parameters_cannot_differ_in_a_batch():
     suite_of("xminigrid/MiniGrid-Empty-5x5")
     env = jaxenvs.make("xminigrid/MiniGrid-Empty-5x5")
     with pytest.raises(VectorizeError, match=r'"height", a static field of EnvParams'):
@@ -376,7 +376,7 @@ def test_mujoco_draws_pictures(id):
 
 
 @pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
-def test_gymnasium_programs_play_it(id):
+def test_gymnasium_api_plays_library_environments(id):
     suite_of(id)
     env = jaxenvs.make_gym(id, 2, time_limit=3)
     env.reset(seed=0)
@@ -400,7 +400,7 @@ def test_environments_of_a_user_are_adapted_by_their_class():
     assert not adapt(jumanji.wrappers.MultiToSingleWrapper(agents)).agents
 
 
-def test_the_snippets_of_the_page_run(run_snippets):
+def test_suites_page_snippets_run(run_snippets):
     run_snippets(Path(__file__).resolve().parents[2] / "docs" / "suites" / "index.md")
 
 
@@ -419,7 +419,7 @@ def test_the_command_line_lists_what_is_installed(capsys):
     ]
 
 
-def test_names_that_do_not_exist_and_libraries_that_are_not_installed(monkeypatch):
+def test_unknown_names_and_missing_libraries_are_reported(monkeypatch):
     pytest.importorskip("jumanji")
     with pytest.raises(UnknownEnvironmentError, match='Close: "Snake-v1"'):
         jaxenvs.make("jumanji/Snke-v1")

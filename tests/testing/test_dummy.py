@@ -28,13 +28,13 @@ def test_an_episode_counts_up_to_one_of_the_lengths(layout):
     assert seen == {1, 3}
 
 
-def test_it_truncates_on_request():
+def test_counting_env_truncates_on_request():
     _, last = episode(CountingEnv(truncates=True), 0)
     assert last.truncated and not last.terminated
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_draws_come_from_the_state_where_it_is_keyed_else_from_the_step(keyed):
+def test_draws_use_the_state_key_if_present_else_the_step_key(keyed):
     env = CountingEnv(has_key=keyed)
     state, _ = env.reset(jax.random.key(0))
     draws = [env.step(state, jnp.int32(0), jax.random.key(k))[1].observation[1] for k in (1, 2)]

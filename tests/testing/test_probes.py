@@ -37,7 +37,7 @@ def best_return(probe, key):
 
 
 @pytest.mark.parametrize(("probe", "continuous"), VARIANTS)
-def test_the_stated_value_is_what_the_stated_push_earns(probe, continuous):
+def test_optimal_value_is_what_the_optimal_push_earns(probe, continuous):
     keys = jax.random.split(jax.random.key(0), 8)
     total, value = jax.jit(jax.vmap(lambda key: best_return(probe(continuous), key)))(keys)
     np.testing.assert_allclose(total, value, rtol=1e-5)
@@ -46,7 +46,7 @@ def test_the_stated_value_is_what_the_stated_push_earns(probe, continuous):
 @pytest.mark.parametrize(
     ("probe", "continuous"), [v for v in VARIANTS if "Policy" in v[0].__name__]
 )
-def test_the_other_push_earns_less(probe, continuous):
+def test_optimal_push_earns_more_than_the_other(probe, continuous):
     probe = probe(continuous)
     for seed in range(4):
         state, timestep = probe.reset(jax.random.key(seed))
@@ -66,5 +66,5 @@ def test_values_are_given_for_batches():
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-def test_a_probe_is_an_environment(continuous):
+def test_probe_passes_check_env(continuous):
     check_env(PROBES[-1](continuous))

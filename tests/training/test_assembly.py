@@ -75,7 +75,7 @@ class Cards(Environment[CardsState]):
     ),
     ids=lambda algorithm: type(algorithm).__name__,
 )
-def test_what_the_mask_forbids_is_never_done(algorithm):
+def test_actions_forbidden_by_the_mask_are_never_taken(algorithm):
     """Not at random, not to explore, not greedily."""
     train = make_train(Cards(), algorithm, num_envs=4, unroll_length=8, total_steps=256)
     result = jax.jit(train)(KEY)
@@ -109,7 +109,7 @@ def test_actors_with_any_memory_are_assembled_and_act(memory):
     assert any(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(carry["actor"]))
 
 
-def test_a_flax_module_of_one_s_own_is_an_extractor():
+def test_custom_flax_module_works_as_an_extractor():
     class Sines(nn.Module):
         @nn.compact
         def __call__(self, x):
@@ -174,7 +174,7 @@ def test_each_entry_of_a_dict_may_have_an_extractor_of_its_own():
     ],
     ids=lambda value: "" if isinstance(value, dict) else "-".join(value),
 )
-def test_what_makes_no_sense_together_is_refused_by_name(arguments, words):
+def test_incompatible_parts_are_refused_by_name(arguments, words):
     settings = {"env": "CartPole-v1", "num_envs": 4, "unroll_length": 4, "total_steps": 64}
     with pytest.raises(TrainingError) as caught:
         make_train(**{**settings, **arguments})
@@ -191,7 +191,7 @@ def test_what_makes_no_sense_together_is_refused_by_name(arguments, words):
     ],
     ids=["discrete", "a Box", "a Box remembered"],
 )
-def test_a_training_that_names_no_algorithm_has_one_for_its_actions(id, actor, expected):
+def test_training_without_algorithm_picks_one_for_its_actions(id, actor, expected):
     sizes = {"num_envs": 4, "unroll_length": 32, "total_steps": 1_280}
     train = make_train(id, actor=actor, **sizes)
     assert type(train.algorithm) is PPO and vars(train.algorithm) == vars(expected)
@@ -213,7 +213,7 @@ OFF_POLICY = {"learning_starts": 0, "batch_size": 8}
     ),
     ids=lambda part: type(part).__name__,
 )
-def test_a_learner_state_can_be_donated_as_it_comes_and_metrics_tell_of_the_steps(algorithm, id):
+def test_update_accepts_a_donated_state_and_reports_metrics(algorithm, id):
     train = make_train(id, algorithm, num_envs=4, unroll_length=4, total_steps=64)
     learner_state, metrics = jax.jit(train.update, donate_argnums=0)(train.init(KEY))
     assert learner_state.updates == 1

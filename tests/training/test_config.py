@@ -36,7 +36,7 @@ IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
         *((name, IDS.get(name, "Acrobot-v1")) for name in ALGORITHMS),
     ],
 )
-def test_what_is_tuned_is_for_a_registered_id_and_traces(algorithm, id):
+def test_tuned_settings_are_for_registered_ids_and_trace(algorithm, id):
     config = config_for(algorithm, id)
     assert id in registry
     train = config.make_train()
@@ -106,7 +106,7 @@ def test_a_level_without_settings_of_its_own_traces(id):
     jax.eval_shape(config.make_train(), jax.random.key(0))
 
 
-def test_the_file_names_algorithms_alone():
+def test_tuned_file_names_only_algorithms():
     from importlib.resources import files
 
     tables = tomllib.loads((files("jaxenvs.training") / "tuned.toml").read_text())
@@ -114,7 +114,7 @@ def test_the_file_names_algorithms_alone():
     assert all("default" in ids for ids in tables.values())
 
 
-def test_the_settings_of_an_id_are_those_of_the_task_whoever_hosts_it():
+def test_hosted_id_has_the_settings_of_its_native_task():
     native, find_host_env = (config_for("ppo", f"{x}CartPole-v1") for x in ("", "gymnasium/"))
     assert find_host_env == native.replace(id="gymnasium/CartPole-v1")
     assert native.algorithm == "PPO" and native.make_algorithm().epochs == 10
@@ -122,7 +122,7 @@ def test_the_settings_of_an_id_are_those_of_the_task_whoever_hosts_it():
     assert other.settings == {} and (other.num_envs, other.unroll_length) == (64, 64)
 
 
-def test_who_acts_in_a_box_has_other_defaults(monkeypatch):
+def test_box_actions_have_other_defaults(monkeypatch):
     monkeypatch.setattr("jaxenvs.training.config._tuned", lambda name: known[name])
     known = {"PPO": {"default": {"num_envs": 4}, "continuous": {"num_envs": 2}}}
     for sizes in known["PPO"].values():
@@ -150,7 +150,7 @@ def test_a_file_reads_back_as_what_was_written(tmp_path, algorithm):
     assert set(complete.settings) >= {"learning_rate", "gamma"} and "type" in complete.storage
 
 
-def test_a_file_by_hand_may_leave_most_out(tmp_path):
+def test_handwritten_config_file_may_omit_most_settings(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('id = "CartPole-v1"\nalgorithm = "dqn"\n[settings]\ngamma = 1\n')
     config = Config.read(path)
@@ -158,7 +158,7 @@ def test_a_file_by_hand_may_leave_most_out(tmp_path):
     assert config.settings == {"gamma": 1.0}  # nothing tuned comes in
 
 
-def test_the_file_in_the_documentation_is_one(tmp_path):
+def test_config_file_in_the_documentation_is_valid(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "usage" / "command_line.md"
     (text,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "mine.toml").write_text(text)
@@ -194,7 +194,7 @@ def test_tables_name_parts_and_their_settings():
 
 
 @pytest.mark.parametrize(("memory", "cell"), [("gru", nn.GRUCell), ("LSTM", nn.OptimizedLSTMCell)])
-def test_a_memory_is_named_and_sized(memory, cell):
+def test_recurrent_memory_is_set_by_name_and_size(memory, cell):
     config = config_for("PPO", "CartPole-v1").with_settings({"actor.memory": memory})
     assert config.make_actor().memory == cell(128)
     sized = config.with_settings({"actor.memory_size": 16})
@@ -203,7 +203,7 @@ def test_a_memory_is_named_and_sized(memory, cell):
     jax.eval_shape(sized.make_train().init, jax.random.key(0))
 
 
-def test_a_training_takes_other_parts_in_place_of_what_is_written():
+def test_make_train_arguments_override_the_config():
     config = config_for("PPO", "CartPole-v1")
     actor, algorithm = ActorCritic(hidden_sizes=(8,)), PPO(minibatches=1)
     train = config.make_train(
@@ -216,7 +216,7 @@ def test_a_training_takes_other_parts_in_place_of_what_is_written():
 
 
 @pytest.mark.parametrize("off", [None, False])
-def test_a_setting_that_may_be_none_is_switched_off(off, tmp_path):
+def test_optional_setting_is_switched_off_by_none_or_false(off, tmp_path):
     config = config_for("PPO", "CartPole-v1").with_settings({"max_gradient_norm": off})
     assert config.make_algorithm().max_gradient_norm is None
     assert "max_gradient_norm = false" in config.complete().to_toml()
@@ -227,12 +227,12 @@ def test_a_setting_that_may_be_none_is_switched_off(off, tmp_path):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_that_no_key_is_made_of_is_refused(seed):
+def test_seed_out_of_range_is_refused(seed):
     with pytest.raises(TrainingError, match=f"seed={seed}; it takes a number from 0 to 4294967295"):
         config_for("PPO", "CartPole-v1").replace(seed=seed)
 
 
-def test_imports_are_written_where_there_are_any_and_made_when_they_are_needed():
+def test_imports_are_written_if_set_and_run_when_needed():
     config = config_for("PPO", "CartPole-v1")
     assert "imports" not in config.to_toml()
     config = config.replace(imports=["nowhere_to_be_found"])
@@ -268,7 +268,7 @@ def test_imports_are_written_where_there_are_any_and_made_when_they_are_needed()
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_be_says_what_can(changes, words):
+def test_invalid_setting_error_says_what_is_valid(changes, words):
     with pytest.raises(TrainingError) as refused:
         config_for("PPO", "CartPole-v1").with_settings(changes)
     assert all(word in str(refused.value) for word in words), str(refused.value)
@@ -288,7 +288,7 @@ def test_a_setting_that_cannot_be_says_what_can(changes, words):
         ('id = "CartPole-v1"\nalgorithm = "ppo"\nseed = 1.5', "seed=1.5"),
     ],
 )
-def test_a_file_that_cannot_be_is_named_with_its_mistake(tmp_path, text, word):
+def test_invalid_config_file_is_named_with_its_mistake(tmp_path, text, word):
     path = tmp_path / "mine.toml"
     if text is not None:
         path.write_text(text)
@@ -305,7 +305,7 @@ STICKY = {
 }
 
 
-def test_wrappers_are_named_kept_in_a_file_and_go_around_instances(tmp_path):
+def test_wrappers_are_saved_in_the_config_and_wrap_instances(tmp_path):
     config = config_for("PPO", "Pendulum-v1").replace(
         wrappers=[
             {"type": "RescaleObservation", "min_obs": [-1, -1, -2], "max_obs": 1},
@@ -332,7 +332,7 @@ def test_wrappers_are_named_kept_in_a_file_and_go_around_instances(tmp_path):
     assert train.env.single_observation_space.shape == (4,)
 
 
-def test_cars_that_swing_are_tuned_and_judged_as_they_are():
+def test_mountain_car_has_sticky_actions_only_in_training():
     for name, id in (("DQN", "MountainCar-v0"), ("SAC", "MountainCarContinuous-v0")):
         config = config_for(name, id)
         probability = config.make_train().env.parameters["repeat_action_probability"]
@@ -342,7 +342,7 @@ def test_cars_that_swing_are_tuned_and_judged_as_they_are():
         assert config_for(name, f"gymnasium/{id}").wrappers == ()
 
 
-def test_a_hosted_environment_is_wrapped_or_the_reason_told():
+def test_hosted_environment_is_wrapped_or_refused_with_a_reason():
     config = config_for("PPO", "gymnasium/CartPole-v1").replace(wrappers=["FlattenObservation"])
     env = config.make_env(1)
     try:
@@ -384,13 +384,13 @@ def test_a_hosted_environment_is_wrapped_or_the_reason_told():
     ],
     ids=str,
 )
-def test_a_wrapper_that_cannot_be_says_what_can(wrappers, words):
+def test_invalid_wrapper_error_says_what_is_valid(wrappers, words):
     with pytest.raises(TrainingError) as refused:
         config_for("PPO", "CartPole-v1").replace(wrappers=wrappers)
     assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
-def test_a_scheme_is_named_and_its_environments_have_the_wrappers(tmp_path):
+def test_scheme_is_built_from_names_and_gets_the_wrappers(tmp_path):
     config = config_for("PPO", "CartPole-v1")
     assert config.make_scheme().is_fused
     assert config.with_settings({"scheme.collection": "Central"}).make_scheme().is_fused
@@ -428,13 +428,13 @@ def test_a_scheme_is_named_and_its_environments_have_the_wrappers(tmp_path):
     ],
     ids=str,
 )
-def test_a_place_that_cannot_be_says_what_can(place, word):
+def test_invalid_collection_place_error_says_what_is_valid(place, word):
     with pytest.raises(TrainingError) as refused:
         config_for("PPO", "CartPole-v1").with_settings({"scheme.collection": place})
     assert word in str(refused.value), str(refused.value)
 
 
-def test_rows_of_metrics_are_as_many_as_one_can_look_at():
+def test_rows_every_limits_metrics_to_about_200_rows():
     config = Config("CartPole-v1", "PPO", num_envs=1, unroll_length=1, total_steps=1000)
     assert config.rows_every() == 5
     assert config.replace(total_steps=50_000).rows_every() == 250

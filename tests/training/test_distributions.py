@@ -119,7 +119,7 @@ def test_a_bounded_box_is_spanned_from_minus_1_to_1():
 
 
 # More choices than are written out one by one, and fewer.
-def test_a_box_with_open_sides_is_clipped_at_the_others():
+def test_half_bounded_box_is_clipped_at_its_finite_bounds():
     low, high = np.array([0.0, -1.0, -np.inf]), np.array([np.inf, 1.0, np.inf])
     distribution = DiagonalGaussian(spaces.Box(low, high, (3,)))
     raw = jnp.array([[-3.0, 5.0, -7.0], [3.0, -0.5, 7.0]])
@@ -128,7 +128,7 @@ def test_a_box_with_open_sides_is_clipped_at_the_others():
 
 
 @pytest.mark.parametrize("n", [2, 6, 40])
-def test_choices_are_drawn_as_often_as_they_are_likely_and_masked_ones_never(n):
+def test_categorical_draws_match_probabilities_and_mask(n):
     draws = 20_000
     ours, allowed = Categorical(spaces.Discrete(n)), jnp.arange(n) % 3 != 0
     logits = jnp.stack([normal(n, n), jnp.where(allowed, normal(n, n), -1e9), jnp.zeros(n)])
@@ -145,7 +145,7 @@ def test_choices_are_drawn_as_often_as_they_are_likely_and_masked_ones_never(n):
             assert scipy.stats.chisquare(count[likely > 0], likely[likely > 0]).pvalue > 1e-3
 
 
-def test_parts_bits_and_reals_are_drawn_from_their_distributions():
+def test_draws_for_multi_discrete_binary_and_box_match_scipy():
     draws = 20_000
     ours = MultiCategorical(spaces.MultiDiscrete([2, 3]))
     logits = normal(1, 5)
@@ -166,7 +166,7 @@ def test_parts_bits_and_reals_are_drawn_from_their_distributions():
     assert scipy.stats.kstest(np.arctanh(np.asarray(real)[:, 0]), inside.cdf).pvalue > 1e-3
 
 
-def test_a_mask_leaves_the_distribution_over_what_is_allowed():
+def test_mask_restricts_the_distribution_to_allowed_choices():
     ours, logits = Categorical(spaces.Discrete(5)), 3.0 * normal(1, 3, 5)
     mask = jnp.array([[1, 0, 1, 1, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0]], bool)
     action = jnp.array([2, 3, 1])
@@ -188,7 +188,7 @@ def test_a_mask_leaves_the_distribution_over_what_is_allowed():
     np.testing.assert_array_equal(ours.mode(ours.masked(logits, mask))[1], 3)
 
 
-def test_a_mask_of_several_choices_comes_flat_or_as_the_space_takes_it():
+def test_multi_discrete_mask_is_accepted_flat_or_padded():
     space = spaces.MultiDiscrete([2, 3])
     ours, logits = MultiCategorical(space), normal(1, 8, 5)
     flat = jnp.array([True, False, False, True, True])
@@ -212,7 +212,7 @@ def test_a_mask_that_does_not_fit_is_refused():
         DiagonalGaussian(BOX).masked(jnp.zeros((4, 2)), jnp.ones((4, 2), bool))
 
 
-def test_the_density_of_a_squashed_gaussian_integrates_to_1_and_to_its_entropy():
+def test_squashed_gaussian_density_integrates_to_1_and_entropy():
     ours = SquashedGaussian(spaces.Box(-1.0, 1.0, (1,)))
     outputs = jnp.array([[0.0, 0.0], [0.7, -1.0], [-1.0, 0.5], [1.0, 5.0]])  # 5 is clipped to 2
     grid = np.tanh(np.linspace(-7.0, 7.0, 2001))
@@ -256,7 +256,7 @@ def test_gradients_flow_through_a_squashed_draw():
     np.testing.assert_allclose(jacobian, expected, atol=1e-5)
 
 
-def test_a_squashed_draw_far_out_keeps_a_finite_log_probability_and_gradient():
+def test_squashed_gaussian_far_out_has_finite_log_prob_and_grad():
     ours = SquashedGaussian(BOX)
     outputs = jnp.array([30.0, -30.0, 5.0, -50.0])
     for draw in (
@@ -276,7 +276,7 @@ def test_a_deterministic_actor_has_one_action_and_no_density():
         ours.log_prob_and_entropy(outputs, NONE, outputs)
 
 
-def test_another_space_is_refused():
+def test_distribution_for_an_unsupported_space_is_refused():
     with pytest.raises(TrainingError, match="Discrete"):
         distribution_for(spaces.Box(0, 255, (3,), np.uint8))
     for make in (SquashedGaussian, Deterministic):

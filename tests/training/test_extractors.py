@@ -71,7 +71,7 @@ def test_the_weights_are_those_of_the_published_architecture(extractor, shape, e
 
 
 @pytest.mark.parametrize("extractor", [ImpalaCNN((4,)), SmallCNN(4), FixupCNN((4,), (1,))])
-def test_pixels_are_scaled_where_they_are_integers_and_channels_may_be_left_out(extractor):
+def test_integer_pixels_are_scaled_and_may_omit_channels(extractor):
     pixels = np.arange(2 * 10 * 5).reshape((2, 10, 5)).astype(np.uint8)
 
     @jax.jit
@@ -110,7 +110,7 @@ def test_pictures_too_small_for_the_kernels_are_refused():
     assert num_features(NatureCNN(), spaces.Box(0, 255, (36, 36, 1), np.uint8)) == 512
 
 
-def test_fixup_starts_as_if_there_were_no_residual_blocks_and_then_learns_in_them():
+def test_fixup_blocks_start_as_identity_and_then_learn():
     deep, shallow = FixupCNN((4,), (2,), 8), FixupCNN((4,), (0,), 8)
     x = np.linspace(0.0, 1.0, 2 * 8 * 8, dtype=np.float32).reshape((2, 8, 8, 1))
     blocks = ["_FixupBlock_0", "_FixupBlock_1"]
@@ -137,7 +137,7 @@ def test_fixup_starts_as_if_there_were_no_residual_blocks_and_then_learns_in_the
         assert all(np.any(leaf) for leaf in jax.tree.leaves(second[block]))
 
 
-def test_the_first_kernel_of_a_fixup_block_is_scaled_by_the_depth():
+def test_fixup_first_kernel_is_scaled_by_the_depth():
     x = jnp.zeros((1, 4, 4, 64))
     for blocks in (1, 4):
         params = FixupCNN((64,), (blocks,), 1).init(KEY, x)["params"]
@@ -166,13 +166,13 @@ def test_the_first_kernel_of_a_fixup_block_is_scaled_by_the_depth():
     ],
     ids=str,
 )
-def test_the_default_suits_the_space(space, expected, features):
+def test_default_extractor_suits_the_space(space, expected, features):
     extractor = default_extractor(space)
     assert type(extractor).__name__ == expected
     assert num_features(extractor, space) == features
 
 
-def test_what_an_extractor_takes_is_flat_or_a_picture_under_any_leading_axes():
+def test_extractor_inputs_are_flat_or_images_under_leading_axes():
     space = spaces.Dict(
         box=spaces.Box(0, 9, (2, 2), np.int16),
         choice=spaces.Discrete(3, start=5),
@@ -201,7 +201,7 @@ def test_what_an_extractor_takes_is_flat_or_a_picture_under_any_leading_axes():
         assert all(part.dtype == dtype for part in jax.tree.leaves(leaf))
 
 
-def test_the_features_of_a_dict_stand_in_the_order_of_its_keys_for_anybodys_modules():
+def test_dict_features_follow_key_order_for_custom_modules():
     class Doubled(nn.Module):
         @nn.compact
         def __call__(self, x):

@@ -19,7 +19,7 @@ def configured(env, **options):
     return make_train(env, SMALL, actor=actor, unroll_length=8, total_steps=64, **options)
 
 
-def test_ppo_trains_on_hosted_environments_and_goes_on_where_it_stopped():
+def test_ppo_on_hosted_environments_trains_and_resumes():
     env = jaxenvs.make_vec(ID, 4, num_workers=1)
     train = configured(env.wrap(RecordEpisodeStatistics))
     run = jax.jit(train.resume, static_argnums=1)
@@ -48,7 +48,7 @@ def test_ppo_trains_on_hosted_environments_and_goes_on_where_it_stopped():
     env.close()
 
 
-def test_a_memory_is_cut_when_hosted_environments_start_new_episodes(tmp_path):
+def test_replay_is_truncated_when_hosted_episodes_restart(tmp_path):
     env = jaxenvs.make_vec(ID, 4, backend="serial")
     scheme = Scheme(
         env,
@@ -68,7 +68,7 @@ def test_a_memory_is_cut_when_hosted_environments_start_new_episodes(tmp_path):
     env.close()
 
 
-def test_a_vmapped_training_says_why_hosted_environments_cannot_follow():
+def test_vmap_over_hosted_environments_is_refused_with_reason():
     env = jaxenvs.make_vec(ID, 2, backend="serial")
     train = configured(env)
     keys = jax.random.split(jax.random.key(0), 3)
@@ -77,7 +77,7 @@ def test_a_vmapped_training_says_why_hosted_environments_cannot_follow():
     env.close()
 
 
-def test_an_id_of_a_host_is_made_as_any_other():
+def test_host_id_is_made_like_a_native_id():
     train = configured(ID, num_envs=2)
     assert isinstance(train.env, jaxenvs.HostEnv) and train.env.autoreset_mode == "same_step"
     train.env.close()
@@ -97,7 +97,7 @@ def test_a_host_without_final_observations_is_refused_at_once():
     env.close()
 
 
-def test_hosted_environments_are_evaluation_env_others_and_their_infos_logged():
+def test_hosted_training_needs_evaluation_env_and_logs_infos():
     env = jaxenvs.make_vec(ID, 2, backend="serial")
     options = {"evaluate_every": 32, "evaluation_episodes": 2, "log_info": "elapsed_step"}
     with pytest.raises(TrainingError, match="evaluation_env="):
@@ -111,7 +111,7 @@ def test_hosted_environments_are_evaluation_env_others_and_their_infos_logged():
         each.close()
 
 
-def test_a_learner_whose_replacement_is_refused_goes_on_in_the_environments_it_was_given():
+def test_learner_after_a_refused_replace_keeps_its_environments():
     env = jaxenvs.make_vec(ID, 2, backend="serial")
     scheme = Scheme(env, SMALL, ActorCritic(hidden_sizes=(8,)), unroll_length=4)
     with Learner(scheme, total_steps=64) as learner:

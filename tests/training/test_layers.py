@@ -22,9 +22,7 @@ KEY = jax.random.key(0)
         ((1, 3), (3, 2), (7, 9)),  # and shorter than one
     ],
 )
-def test_windows_are_the_convolution_and_so_are_their_gradients(
-    kernel_size, strides, sides, padding
-):
+def test_window_convolution_and_gradients_match_flax_conv(kernel_size, strides, sides, padding):
     x = jax.random.normal(KEY, (2, *sides, 3))
     theirs = nn.Conv(4, kernel_size, strides, padding=padding)
     ours = Conv(4, kernel_size, strides, padding=padding)
@@ -52,7 +50,7 @@ def _by_xla(strides, padding):
     return apply
 
 
-def test_seeds_are_vmapped_and_no_picture_is_a_batch_too():
+def test_window_convolution_supports_vmap_and_empty_batches():
     kernels = jax.random.normal(KEY, (3, 3, 3, 2, 4))
     x = jax.random.normal(KEY, (3, 5, 6, 6, 2))
     together = jax.vmap(lambda x, kernel: window_convolution(x, kernel, (1, 1), "VALID"))(
@@ -65,7 +63,7 @@ def test_seeds_are_vmapped_and_no_picture_is_a_batch_too():
 
 
 @pytest.mark.parametrize(("features", "shape"), [(2, (7, 4)), (3, (600, 4)), (1, (2, 3, 4))])
-def test_a_narrow_layer_is_a_dense_layer(features, shape):
+def test_narrow_dense_matches_flax_dense(features, shape):
     x = jax.random.normal(jax.random.key(0), shape)
     ours, theirs = NarrowDense(features), nn.Dense(features)
     params = theirs.init(jax.random.key(1), x)

@@ -73,7 +73,7 @@ def state_of(learner):
     return learner._executor.learner_state
 
 
-def test_it_counts_steps_to_the_end_and_refuses_to_go_on():
+def test_learner_counts_steps_and_refuses_to_exceed_the_total():
     with Learner(scheme(), total_steps=75, report_every=2) as learner:
         assert not learner.done() and learner.get_metrics() == {}
         rows = []
@@ -147,7 +147,7 @@ def test_a_run_with_workers_goes_on_with_its_weights_and_counts(tmp_path):
 
 
 @pytest.mark.slow
-def test_hosted_environments_begin_anew_where_a_run_goes_on(tmp_path):
+def test_hosted_environments_restart_when_a_run_is_resumed(tmp_path):
     def make():
         return jaxenvs.make_vec("gymnasium/CartPole-v1", 4, num_workers=1)
 
@@ -321,7 +321,7 @@ with Learner(scheme, total_steps=10**6, log_dir=sys.argv[1], **hosted) as learne
 
 
 @pytest.mark.slow
-def test_ctrl_c_does_not_end_an_evaluation_in_hosted_environments(tmp_path):
+def test_ctrl_c_lets_an_evaluation_in_hosted_environments_finish(tmp_path):
     code = [sys.executable, "-c", HOSTED_EVALUATION, str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(code, env=environment, capture_output=True, text=True, timeout=60)
@@ -341,7 +341,7 @@ def default_handlers():
 
 
 @pytest.mark.usefixtures("default_handlers")
-def test_a_learner_that_nobody_closes_takes_no_signals_with_it(tmp_path):
+def test_learner_dropped_unclosed_restores_signal_handling(tmp_path):
     learner = Learner(scheme(), total_steps=100, log_dir=tmp_path)
     assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     del learner
@@ -362,7 +362,7 @@ def test_a_signal_after_the_last_step_is_not_lost_on_close(tmp_path, number):
 
 
 @pytest.mark.usefixtures("default_handlers")
-def test_an_error_goes_before_a_signal(tmp_path):
+def test_error_in_a_learner_takes_precedence_over_a_signal(tmp_path):
     def trained():
         with Learner(scheme(), total_steps=16, log_dir=tmp_path):
             signal.raise_signal(signal.SIGINT)
@@ -380,7 +380,7 @@ def test_learners_may_be_closed_in_the_order_of_making(tmp_path):
 
 
 @pytest.mark.usefixtures("default_handlers")
-def test_a_second_interrupt_is_one_also_if_it_ended_a_program(tmp_path, monkeypatch):
+def test_second_interrupt_in_a_program_is_a_keyboard_interrupt(tmp_path, monkeypatch):
     cancelled = jax.errors.JaxRuntimeError("CANCELLED: KeyboardInterrupt: interrupted.")
     is_asked = False
 
@@ -424,7 +424,7 @@ def two_seeds():
 
 
 @pytest.mark.slow
-def test_seeds_learn_side_by_side_and_the_last_row_may_be_shorter(two_seeds):
+def test_seeds_train_together_and_the_last_row_may_be_shorter(two_seeds):
     rows, _ = two_seeds
     assert all(row["value_loss"].shape == (2,) for row in rows)
     assert [row["steps"].tolist() for row in rows] == [[48] * 2, [96] * 2, [112] * 2]
@@ -478,7 +478,7 @@ def test_seeds_go_on_from_their_checkpoints(two_seeds, tmp_path):
 
 
 @pytest.mark.slow
-def test_checkpoints_of_seeds_are_of_one_time_whenever_the_process_ends(monkeypatch, tmp_path):
+def test_seed_checkpoints_stay_consistent_if_the_process_dies(monkeypatch, tmp_path):
     learner, write = Learner(scheme(**PARTS), seed=[5, 6], **SEEDS), checkpoint.save
 
     def dies(path, state):
@@ -514,7 +514,7 @@ def test_checkpoints_of_seeds_are_of_one_time_whenever_the_process_ends(monkeypa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["seed_5", "seed_6"]
 
 
-def test_checkpoints_of_several_times_are_refused(tmp_path):
+def test_seed_checkpoints_of_different_updates_are_refused(tmp_path):
     with Learner(scheme(**PARTS), seed=5, **SEEDS) as learner:
         learner.save(tmp_path / "seed_5")
         learner.step()
@@ -533,7 +533,7 @@ def test_seeds_that_cannot_learn_side_by_side_say_why():
             Learner(scheme(**parts), total_steps=9, seed=[1, 2])
 
 
-def test_workers_report_several_updates_as_a_row_and_save_in_between(tmp_path):
+def test_workers_report_several_updates_per_row_and_save(tmp_path):
     chosen = scheme(**PARTS, collection=remote(2))
     settings = {"total_steps": 160, "report_every": 2, "log_dir": tmp_path, "save_every": 32}
     with Learner(chosen, **settings) as learner:
@@ -547,7 +547,7 @@ def test_workers_report_several_updates_as_a_row_and_save_in_between(tmp_path):
 # --- evaluation ---
 
 
-def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_path, monkeypatch):
+def test_evaluations_are_logged_and_the_best_survives_a_restart(tmp_path, monkeypatch):
     means = iter([10.0, 30.0, 20.0, 25.0, 40.0])
 
     def told(learner):
@@ -583,7 +583,7 @@ def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_pa
     )
 
 
-def test_the_end_of_a_run_is_evaluated_and_episodes_without_a_limit_are_cut(monkeypatch):
+def test_last_update_is_evaluated_with_endless_episodes_cut(monkeypatch):
     monkeypatch.setattr(evaluation, "MAX_STEPS", 3)
     endless = scheme(jaxenvs.make("Pendulum-v1", time_limit=None))
     with Learner(
@@ -596,7 +596,7 @@ def test_the_end_of_a_run_is_evaluated_and_episodes_without_a_limit_are_cut(monk
     assert rows[-1]["evaluation_length"] == 3 and rows[-1]["evaluation_std"] > 0
 
 
-def test_a_step_copies_no_memory():
+def test_learner_step_copies_no_replay_memory():
     parts = {"algorithm": DQN(batch_size=4, learning_starts=8), "storage": Replay(64)}
     with Learner(scheme(**parts, actor=QNetwork(hidden_sizes=(8,))), total_steps=1000) as learner:
         before = jax.tree.leaves(learner.learner_state.storage)
@@ -606,7 +606,7 @@ def test_a_step_copies_no_memory():
         policy(jnp.zeros((1, 4)), jax.random.key(0))  # the weights that were shown are still there
 
 
-def test_it_evaluates_whole_episodes_in_environments_of_their_own():
+def test_learner_evaluates_whole_episodes_in_own_environments():
     with Learner(scheme(), total_steps=100, evaluation_episodes=6) as learner:
         learner.step()
         before = jax.device_get(arrays(state_of(learner)))
@@ -629,7 +629,7 @@ def test_it_evaluates_whole_episodes_in_environments_of_their_own():
     [{}, {"collection": remote(2)}, {"gradients": remote(2, resources=jax.devices()[:1])}],
     ids=["fused", "collection", "gradients"],
 )
-def test_another_number_compiles_nothing_and_holds_at_once(parts):
+def test_hyper_parameter_update_applies_without_recompiling(parts):
     programs = (
         *(executors._resume, executors._learn),
         *(workers._collect, workers._process, workers._gradient, workers.apply_gradients),
@@ -653,7 +653,7 @@ def test_another_number_compiles_nothing_and_holds_at_once(parts):
 
 
 @pytest.mark.slow
-def test_parts_are_replaced_and_what_was_learned_stays():
+def test_learner_replace_keeps_the_learned_weights():
     with Learner(scheme(), total_steps=10_000) as learner:
         learner.step()
         learner.step()
@@ -679,7 +679,7 @@ def test_parts_are_replaced_and_what_was_learned_stays():
 
 
 @pytest.mark.slow
-def test_a_memory_goes_on_with_another_algorithm_and_is_cut_in_other_environments():
+def test_replay_is_kept_for_new_algorithm_and_cut_for_new_env():
     parts = {"algorithm": DQN(batch_size=4, learning_starts=8), "storage": Replay(64, n_step=3)}
     with Learner(scheme(**parts, actor=QNetwork(hidden_sizes=(8,))), total_steps=1000) as learner:
         learner.step()
@@ -696,14 +696,14 @@ def test_a_memory_goes_on_with_another_algorithm_and_is_cut_in_other_environment
         assert learner.step()["steps"] == 48
 
 
-def test_it_evaluates_in_environments_like_those_that_it_was_given_last():
+def test_learner_evaluation_follows_a_replaced_environment():
     with Learner(scheme(), total_steps=100, evaluation_episodes=2) as learner:
         learner.evaluate()
         learner.replace(env=jaxenvs.make(ID, time_limit=3))
         assert learner.evaluate().episode_length.max() <= 3
 
 
-def test_the_best_score_is_that_of_its_own_folder_wherever_weights_come_from(tmp_path):
+def test_best_score_of_another_log_dir_is_not_used(tmp_path):
     other, own = tmp_path / "other", tmp_path / "own"
     with Learner(scheme(), total_steps=100, log_dir=other) as learner:
         learner.save()
@@ -715,7 +715,7 @@ def test_the_best_score_is_that_of_its_own_folder_wherever_weights_come_from(tmp
     assert (own / "best").is_dir()
 
 
-def test_a_hyper_parameter_takes_what_its_field_takes():
+def test_hyper_parameter_update_is_validated_by_its_field():
     with Learner(scheme(), total_steps=100) as learner:
         for value in ("fast", np.array([1e-3, 1e-4])):
             with pytest.raises(TrainingError, match=r"learning_rate=.*(valid|expected a) number"):
@@ -730,7 +730,7 @@ def test_a_hyper_parameter_takes_what_its_field_takes():
 @pytest.mark.parametrize(
     "gradients", every_nth(2, [central(), remote(2, sync=False)]), ids=["here", "there"]
 )
-def test_without_an_algorithm_the_action_space_decides(gradients):
+def test_learner_without_algorithm_picks_one_by_action_space(gradients):
     parts = {"actor": ActorCritic(hidden_sizes=(8,)), "num_envs": 4, "unroll_length": 16}
     own_statistics = isinstance(gradients, type(central()))
     with Learner(Scheme("Pendulum-v1", gradients=gradients, **parts), total_steps=64) as learner:
@@ -742,7 +742,7 @@ def test_without_an_algorithm_the_action_space_decides(gradients):
         assert jax.tree.leaves(learner.scheme.algorithm) == jax.tree.leaves(PPO())
 
 
-def test_a_damaged_record_of_the_best_checkpoint_is_told_in_a_line(tmp_path):
+def test_damaged_best_json_is_reported(tmp_path):
     settings = {"total_steps": 100, "log_dir": tmp_path / "run"}
     with Learner(scheme(), **settings) as learner:
         learner.step()
@@ -752,7 +752,7 @@ def test_a_damaged_record_of_the_best_checkpoint_is_told_in_a_line(tmp_path):
         Learner(scheme(), **settings, resume=True)
 
 
-def test_the_table_has_every_metric(capsys):
+def test_print_info_shows_every_metric(capsys):
     pytest.importorskip("rich")
     with Learner(scheme(), total_steps=32) as learner:
         learner.step()

@@ -37,7 +37,7 @@ def trained(name, total_steps):
         ("PPO MiniGrid-Empty-8x8-v0", 100_000, 0.9),
     ],
 )
-def test_it_learns(name, total_steps, enough):
+def test_algorithm_learns_its_task(name, total_steps, enough):
     assert trained(name, total_steps)["scores"][0] >= enough
 
 
@@ -46,7 +46,7 @@ def test_it_learns(name, total_steps, enough):
     ("name", "total_steps"),
     [("PPO feed-forward bsuite/memory_len-v0", 120_000), ("DQN replay BitFlipping-v0", 40_000)],
 )
-def test_what_cannot_be_known_is_not_learned(name, total_steps):
+def test_agents_without_memory_or_hindsight_do_not_learn(name, total_steps):
     """Without memory, and without hindsight: 100 episodes of a coin average within 0.4 of 0."""
     assert trained(name, total_steps)["scores"][0] <= 0.4
 

@@ -51,7 +51,7 @@ def test_rows_are_on_disk_as_soon_as_they_are_written(tmp_path):
     log.close()
 
 
-def test_a_name_that_comes_later_adds_a_column(tmp_path):
+def test_metric_that_appears_later_adds_a_csv_column(tmp_path):
     with open_logs(tmp_path, ["csv"]) as log:
         log.write(1, {"a": 1})
         log.write(2, {"b, quoted": 2, "a": 3})
@@ -83,7 +83,7 @@ def test_a_resumed_log_goes_on_where_the_training_does(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_kind_that_is_none_is_refused_with_the_closest(tmp_path):
+def test_unknown_log_kind_is_refused_with_the_closest(tmp_path):
     with pytest.raises(TrainingError, match=r'"tensorbord".*Close: "tensorboard"'):
         open_logs(tmp_path / "none", ["csv", "tensorbord"])
     assert not (tmp_path / "none").exists()
@@ -92,7 +92,7 @@ def test_a_kind_that_is_none_is_refused_with_the_closest(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
-def test_without_its_package_a_kind_names_the_extra(tmp_path, monkeypatch, kind, package):
+def test_log_kind_without_its_package_names_the_extra(tmp_path, monkeypatch, kind, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"jaxenvs\[{kind}\]"):
         open_logs(tmp_path, ["csv", kind])
@@ -115,7 +115,7 @@ def events(folder):
     return rows, starts
 
 
-def test_tensorboard_gets_the_numbers_and_is_told_where_a_run_goes_on(tmp_path):
+def test_tensorboard_gets_the_values_and_the_resume_step(tmp_path):
     pytest.importorskip("tensorboardX")
     with open_logs(tmp_path, ["tensorboard"]) as log:
         log.write(10, {"x": np.float32(0.5), "y": NAN})

@@ -107,7 +107,7 @@ class Uneven(Patrol):
 
 @pytest.mark.parametrize("settings", [{}, {"agent_id": True, "central_critic": True}])
 @pytest.mark.parametrize("env", [Patrol(), Uneven(), Nim()])
-def test_rows_are_agents(env, settings):
+def test_independent_agents_rows_match_the_native_agents(env, settings):
     batch, rows = jaxenvs.vectorize(env, N), agents_of(env, **settings)
     number = len(env.agents)
     assert rows.num_envs == N * number
@@ -221,7 +221,7 @@ def test_several_seeds_train_in_one_program():
     )
 
 
-def test_errors():
+def test_unsupported_multi_agent_training_is_refused():
     with pytest.raises(WrapperError, match="several agents"):
         IndependentAgents(jaxenvs.make_vec("CartPole-v1", 4))
     with pytest.raises(TrainingError, match="agent_id=True"):

@@ -36,7 +36,7 @@ def taken(optimizer, params, gradients):
 
 
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
-def test_the_steps_are_those_without_packing(shapes):
+def test_packed_weights_take_the_same_steps_as_unpacked(shapes):
     inner = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(linear_decay(0.1, 5)))
     params, gradients = drawn(shapes, 0), [drawn(shapes, seed) for seed in range(1, 4)]
     expected, got = (taken(each, params, gradients) for each in (inner, with_packed_weights(inner)))
@@ -45,7 +45,7 @@ def test_the_steps_are_those_without_packing(shapes):
     jax.tree.map(np.testing.assert_array_equal, own, got)
 
 
-def test_decay_of_the_weights_sees_the_weights():
+def test_packed_weights_decay_as_unpacked_ones_do():
     params, gradients = drawn(SHAPES["small and large"], 0), [drawn(SHAPES["small and large"], 1)]
     expected, got = (
         taken(each, params, gradients)
@@ -54,7 +54,7 @@ def test_decay_of_the_weights_sees_the_weights():
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-7), got, expected)
 
 
-def test_weights_of_other_types_stay_what_they_are():
+def test_packed_weights_keep_their_dtypes():
     params = {"a": jnp.ones(3, jnp.bfloat16), "b": jnp.ones(2), "c": jnp.ones((2, 2))}
     after = taken(with_packed_weights(optax.sgd(0.5)), params, [params])
     assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, params)

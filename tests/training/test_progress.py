@@ -25,7 +25,7 @@ def test_a_log_has_ten_lines(monkeypatch):
     assert "256 steps" in lines[0] and "2,560 steps" in lines[-1] and "40.0" in lines[-1]
 
 
-def test_an_update_without_episodes_leaves_the_last_return_standing(monkeypatch):
+def test_progress_without_episodes_keeps_the_last_return(monkeypatch):
     printed = report(monkeypatch, [(1, 7.5), (4, math.nan)])
     assert "7.5" in printed and "nan" not in printed
 

@@ -97,7 +97,7 @@ def run(scheme, steps=3):
 
 
 @pytest.mark.parametrize(("collection", "gradients"), diagonal(COLLECTIONS, GRADIENTS))
-def test_every_combination_trains(collection, gradients):
+def test_collection_and_gradients_train_in_every_combination(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
     rows = run(scheme(**chosen))
     if collection != "central" or gradients != "central":
@@ -114,7 +114,7 @@ def test_every_combination_trains(collection, gradients):
     ("collection", "gradients"),
     every_nth(2, [("async", "central"), ("central", "sync"), ("sync", "async"), ("async", "sync")]),
 )
-def test_memories_train_in_combinations(collection, gradients):
+def test_dqn_trains_in_collection_and_gradients_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
     run(scheme(**DQN_PARTS, **chosen), steps=4)
 
@@ -123,7 +123,7 @@ def test_memories_train_in_combinations(collection, gradients):
     ("collection", "gradients"),
     every_nth(3, [("async", "central"), ("sync", "sync"), ("central", "async")]),
 )
-def test_action_values_of_unrolls_train_in_combinations(collection, gradients):
+def test_pqn_trains_in_collection_and_gradients_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
     run(scheme(**PQN_PARTS, **chosen), steps=4)
 
@@ -136,7 +136,7 @@ def test_action_values_of_unrolls_train_in_combinations(collection, gradients):
         ("async", "async"),
     ],
 )
-def test_actors_of_two_critics_train_in_combinations(collection, gradients):
+def test_sac_trains_in_collection_and_gradients_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
     run(scheme("Pendulum-v1", **SAC_PARTS, **chosen), steps=3)
 
@@ -144,7 +144,7 @@ def test_actors_of_two_critics_train_in_combinations(collection, gradients):
 # --- what gradients are, and where they are applied ---
 
 
-def test_gradients_of_workers_average_to_that_of_their_joint_batch():
+def test_worker_gradients_average_to_the_joint_batch_gradient():
     """To 1e-5 of the largest: float32 sums in another order."""
     executor = make_executor(scheme(gradients=GRADIENTS["sync"]), 64, 0, 1)
     group, train = executor._group, executor.train
@@ -164,7 +164,7 @@ def test_gradients_of_workers_average_to_that_of_their_joint_batch():
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * largest)
 
 
-def test_centralized_and_decentralized_updates_lead_to_the_same_weights():
+def test_centralized_and_decentralized_updates_agree_bitwise():
     """Bit for bit: everyone applies the same mean by the same program."""
     ends = []
     for update in ("centralized", "decentralized"):
@@ -179,7 +179,7 @@ def test_centralized_and_decentralized_updates_lead_to_the_same_weights():
     jax.tree.map(np.testing.assert_array_equal, *ends)
 
 
-def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
+def test_td_errors_become_priorities_in_the_memory_of_the_worker():
     parts = DQN_PARTS | {"storage": PrioritizedReplay(64)}
     executor = make_executor(scheme(**parts, gradients=GRADIENTS["sync"]), 640, 0, 1)
     group, train = executor._group, executor.train
@@ -202,7 +202,7 @@ def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
     assert not np.array_equal(drawn[0][1], drawn[1][1])
 
 
-def test_gradients_as_they_come_end_with_the_one_that_moved_the_policy_too_far():
+def test_async_gradients_stop_after_exceeding_target_kl():
     algorithm = PPO(epochs=2, minibatches=2, target_kl=jnp.float32(-1))  # all have
     chosen = scheme(algorithm=algorithm, gradients=GRADIENTS["async"])
     with Learner(chosen, total_steps=32 * 100) as learner:
@@ -217,7 +217,7 @@ def test_gradients_as_they_come_end_with_the_one_that_moved_the_policy_too_far()
         assert learner._executor._gradient_steps == before + 8
 
 
-def test_the_learning_rate_falls_to_nothing_at_the_end_where_gradients_are_applied_as_they_come():
+def test_anneal_async_gradients_reaches_zero():
     chosen = scheme(algorithm=A2C(anneal=True), gradients=GRADIENTS["async"])
     moved = []
     with Learner(chosen, total_steps=4 * 32) as learner:
@@ -237,7 +237,7 @@ def test_workers_on_devices_of_their_own_train():
     run(scheme(gradients=remote(2, sync=False, resources=two)), steps=2)
 
 
-def test_unrolls_that_may_end_early_are_cut_into_few_parts_or_refused():
+def test_unrolls_that_may_end_early_are_chunked_or_refused():
     early = {"collection": remote(2), "fraction_workers": 0.5, "fraction_samples": 0.5}
     assert scheme(unroll_length=12, **early).chunks == 4
     assert scheme(unroll_length=6, **early).chunks == 3
@@ -264,7 +264,7 @@ def test_lags_count_the_updates_and_gradients_in_between():
 
 
 @pytest.mark.parametrize("gradients", ["central", "sync", "async"])
-def test_what_was_under_way_is_dropped_where_a_run_goes_back(gradients):
+def test_pending_work_is_dropped_when_an_older_state_is_loaded(gradients):
     """Its weights would be of the future."""
     chosen = scheme(
         storage=VTrace(), collection=remote(2, sync=False), gradients=GRADIENTS[gradients]
@@ -281,7 +281,7 @@ def test_what_was_under_way_is_dropped_where_a_run_goes_back(gradients):
     assert all(row.get("gradient_lag", 0) >= 0 for row in rows)
 
 
-def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypatch):
+def test_log_ratios_compare_the_current_and_the_acting_weights(monkeypatch):
     seen = []
     original = VTrace.estimate
 
@@ -324,7 +324,7 @@ def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypat
         assert np.abs(expected).max() > 1e-3
 
 
-def test_unrolls_of_several_collectors_are_cut_where_a_memory_ends_them():
+def test_unrolls_of_async_collectors_are_truncated_in_replay():
     """Else returns of n steps would go on in another worker's episode."""
     chosen = DQN_PARTS | {"storage": Replay(64, n_step=3)}
     with Learner(
@@ -340,7 +340,7 @@ def test_unrolls_of_several_collectors_are_cut_where_a_memory_ends_them():
         assert not learner._executor.learner_state.storage.steps.truncated.any()
 
 
-def test_a_memory_is_cut_where_what_follows_is_of_other_episodes():
+def test_replay_is_truncated_where_other_episodes_follow():
     """One collector's unrolls are not cut, but where a run goes back or gets other environments."""
     chosen = scheme(collection=remote(1), **DQN_PARTS | {"storage": Replay(64, n_step=3)})
     with Learner(chosen, total_steps=160) as learner:
@@ -359,7 +359,7 @@ def test_a_memory_is_cut_where_what_follows_is_of_other_episodes():
 
 
 @pytest.mark.slow
-def test_one_program_goes_on_with_its_episodes_and_not_with_those_of_another_environment():
+def test_replace_truncates_replay_only_for_another_environment():
     for chosen in (scheme(**DQN_PARTS), scheme(gradients=remote(2), **DQN_PARTS)):
         with Learner(chosen, total_steps=1600) as learner:
             learner.step()
@@ -374,7 +374,7 @@ def test_one_program_goes_on_with_its_episodes_and_not_with_those_of_another_env
 
 
 @pytest.mark.slow
-def test_a_learner_ends_although_an_environment_of_a_worker_hangs():
+def test_learner_ends_even_if_an_environment_of_a_worker_hangs():
     number = itertools.count()
 
     def make_env():
@@ -472,7 +472,7 @@ def test_hosted_environments_train_and_end_with_the_learner(chosen):
     assert nothing_is_left(before)
 
 
-def test_an_environment_that_was_given_is_left_to_who_made_it():
+def test_learner_leaves_a_given_environment_open():
     env = pool(n=2)
     with Learner(scheme(env, num_envs=None, unroll_length=8), total_steps=32) as learner:
         learner.step()
@@ -485,7 +485,7 @@ def test_an_environment_that_was_given_is_left_to_who_made_it():
 
 
 @pytest.mark.slow
-def test_who_is_slow_is_not_waited_for():
+def test_slow_worker_is_not_waited_for():
     calls = itertools.count()
 
     def make():
@@ -504,7 +504,7 @@ def test_who_is_slow_is_not_waited_for():
     assert 1.4 < seconds < 4
 
 
-def test_what_one_worker_raises_is_raised_when_the_others_have_answered():
+def test_worker_error_is_raised_after_the_others_have_answered():
     answered = []
 
     class Worker:
@@ -527,7 +527,7 @@ def test_what_one_worker_raises_is_raised_when_the_others_have_answered():
     group.close()
 
 
-def test_what_a_worker_raises_is_raised_by_the_step_and_nothing_is_left():
+def test_worker_error_is_raised_by_step_and_leaves_nothing():
     before = left_over()
     calls = itertools.count()
 
@@ -561,7 +561,7 @@ def test_a_worker_that_cannot_be_made_leaves_none_of_the_others(place):
     assert nothing_is_left(before)
 
 
-def test_a_learner_that_nobody_closed_ends_its_workers_when_it_is_dropped():
+def test_learner_dropped_unclosed_ends_its_workers():
     before = left_over()
     learner = Learner(scheme(pool, num_envs=None, collection=remote(2)), total_steps=100)
     learner.step()
@@ -593,7 +593,7 @@ def test_a_learner_that_nobody_closed_ends_its_workers_when_it_is_dropped():
         ),
     ],
 )
-def test_contradictions_are_refused_when_assembled(parts, words):
+def test_contradictory_scheme_parts_are_refused_when_assembled(parts, words):
     with pytest.raises(TrainingError, match=f"(?s){words}"):
         scheme(**parts)
 

@@ -81,7 +81,7 @@ def test_gradients_of_shares_are_those_of_the_whole_batch():
     ],
     ids=["PPO", "PQN"],
 )
-def test_who_learns_on_shares_has_the_same_weights_everywhere(algorithm):
+def test_sharded_training_has_the_same_weights_everywhere(algorithm):
     train = make_train("CartPole-v1", algorithm, num_envs=32, unroll_length=64, total_steps=60_000)
     result = jax.jit(shard(train, mesh()))(KEY)
     curve = np.asarray(result.metrics["episode_return"])
@@ -231,6 +231,6 @@ def test_instances_over_an_explicit_mesh_are_refused():
     ],
     ids=["instances", "batch", "host", "minibatches"],
 )
-def test_what_cannot_be_divided_is_refused(train, word):
+def test_training_that_cannot_be_sharded_is_refused(train, word):
     with pytest.raises(TrainingError, match=word):
         shard(train(), mesh())

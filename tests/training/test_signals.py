@@ -23,7 +23,7 @@ def heard():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_one_is_noted_and_the_second_one_acts_as_before(heard, number):
+def test_stop_request_notes_first_signal_and_passes_on_second(heard, number):
     told = []
     first = StopRequest(told.append)
     assert first.received is None
@@ -34,7 +34,7 @@ def test_the_first_one_is_noted_and_the_second_one_acts_as_before(heard, number)
     first.cancel()
 
 
-def test_those_that_end_in_the_order_of_making_put_back_what_was_there(heard):
+def test_stop_requests_canceled_in_order_restore_the_handlers(heard):
     one, two, three = StopRequest(), StopRequest(), StopRequest()
     one.cancel()
     two.cancel()
@@ -46,7 +46,7 @@ def test_those_that_end_in_the_order_of_making_put_back_what_was_there(heard):
     ) and heard == []
 
 
-def test_a_handler_that_came_later_stays_and_what_it_passes_on_goes_further(heard):
+def test_later_signal_handler_survives_cancel_and_passes_on(heard):
     first = StopRequest()
     passed = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, later := lambda number, frame: passed(number, frame))
@@ -59,7 +59,7 @@ def test_a_handler_that_came_later_stays_and_what_it_passes_on_goes_further(hear
     signal.signal(signal.SIGINT, first._before[signal.SIGINT])
 
 
-def test_one_that_ends_in_another_thread_passes_on(heard):
+def test_stop_request_canceled_in_another_thread_passes_on(heard):
     first = StopRequest()
     thread = threading.Thread(target=first.cancel)
     thread.start()
@@ -69,7 +69,7 @@ def test_one_that_ends_in_another_thread_passes_on(heard):
     StopRequest().cancel()  # puts back what is not over
 
 
-def test_elsewhere_than_in_the_main_thread_no_signal_is_taken(heard):
+def test_stop_request_outside_the_main_thread_takes_no_signal(heard):
     made = []
     thread = threading.Thread(target=lambda: made.append(StopRequest()))
     thread.start()

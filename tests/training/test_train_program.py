@@ -142,7 +142,7 @@ def test_cartpole_is_learned():
 
 
 @pytest.mark.optimized
-def test_a_time_limit_hides_nothing_of_the_value():
+def test_time_limit_does_not_change_the_learned_value():
     """Cut every 3 steps, the wheel is still worth what it pays for ever.
 
     Taken for terminations, the cuts would make it worth at most 6; bootstrapped from the
@@ -161,7 +161,7 @@ def test_a_time_limit_hides_nothing_of_the_value():
 
 
 @pytest.mark.parametrize("time_limit", [1, 2, 5, 100], ids="truncated every {}".format)
-def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(time_limit):
+def test_only_truncated_steps_bootstrap_from_final_observation(time_limit):
     train = small(TimeLimit(Wheel(), time_limit=time_limit))
     state = train.init(KEY)
     _, unroll = jax.jit(train.collect)(BehaviorPolicy.of(state), state.collector, KEY)
@@ -173,7 +173,7 @@ def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(time_
     chex.assert_trees_all_close(values, expected, atol=1e-6)
 
 
-def test_an_unroll_is_judged_as_by_hand():
+def test_unroll_advantages_match_hand_computation():
     train = small(TimeLimit(Wheel(), time_limit=2), PPO(gamma=0.5, gae_lambda=0.0))
 
     @jax.jit
@@ -221,7 +221,7 @@ def test_metrics_count_the_episodes_that_ended_and_no_others():
     np.testing.assert_array_equal(metrics["steps"], [64, 128, 192, 256])
 
 
-def test_returns_are_means_over_the_last_hundred_episodes_in_whole_updates():
+def test_returns_average_at_least_the_last_hundred_episodes():
     random = np.random.default_rng(0)
     count = random.choice([0, 0, 1, 7, 60, 250], 400).astype(np.float32)
     total = np.where(count, random.normal(size=400) * 9, 0).astype(np.float32)
@@ -245,7 +245,7 @@ def test_returns_are_means_over_the_last_hundred_episodes_in_whole_updates():
 
 
 @pytest.mark.slow
-def test_rows_of_several_updates_and_of_several_seeds_have_returns_too():
+def test_rows_of_several_updates_and_seeds_have_returns():
     train = small(TimeLimit(Wheel(), time_limit=24), report_every=3)
     metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY)).metrics
     np.testing.assert_array_equal(metrics["episode_count"], [[8, 0]] * 2)
@@ -330,7 +330,7 @@ def test_the_quick_generator_changes_no_bit_of_a_training(algorithm, monkeypatch
     chex.assert_trees_all_close(quick.params, stock.params, atol=1e-6)  # what XLA fuses differs
 
 
-def test_weights_that_are_drawn_together_are_those_drawn_one_by_one():
+def test_weights_drawn_together_equal_those_drawn_separately():
     space, actions = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(2)
     networks = ActorCritic(memory=nn.GRUCell(5)).build(space, actions)
     features = networks.features(jnp.ones((2, 3)))
@@ -420,7 +420,7 @@ def evaluated(env="CartPole-v1", **changes):
 
 
 @pytest.mark.slow
-def test_every_seed_is_evaluated_on_whole_episodes_of_other_instances():
+def test_every_seed_is_evaluated_on_separate_instances():
     """Updates take 64 steps, so 100 of them are two updates."""
     seeds = jax.random.split(KEY)
     result = jax.jit(jax.vmap(evaluated()))(seeds)
@@ -439,7 +439,7 @@ def test_every_seed_is_evaluated_on_whole_episodes_of_other_instances():
         np.testing.assert_allclose(found["evaluation_length"][seed, -1], evaluation.mean)
 
 
-def test_evaluations_follow_reports_and_the_end():
+def test_last_report_is_evaluated_whatever_evaluate_every_is():
     train = evaluated(report_every=3, evaluate_every=10**6)
     metrics = jax.eval_shape(train, KEY).metrics
     assert metrics["evaluation_return"].shape == (2,)
@@ -463,7 +463,7 @@ def test_instances_to_evaluate_are_like_those_of_the_training(monkeypatch):
     assert evaluated(batched, evaluation_env="CartPole-v1").evaluation_env.env.time_limit == 500
 
 
-def test_what_cannot_be_evaluated_is_refused():
+def test_invalid_evaluation_settings_are_refused():
     hidden = OpaqueVectorEnv(jaxenvs.make_vec("CartPole-v1", 4))
     normalized = jaxenvs.make_vec("CartPole-v1", 4).wrap(NormalizeObservation)
     for env in (hidden, normalized):
@@ -479,7 +479,7 @@ def test_what_cannot_be_evaluated_is_refused():
 # --- what is told ---
 
 
-def test_infos_of_the_steps_that_ended_episodes_are_logged_by_name():
+def test_infos_at_episode_ends_are_logged_by_name():
     env = RecordEpisodeStatistics(TimeLimit(Wheel(), time_limit=24))
     metrics = jax.jit(small(env, log_info=["episode_return", "episode_length"]))(KEY).metrics
     np.testing.assert_array_equal(metrics["info/episode_length"], metrics["episode_length"])
@@ -528,7 +528,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
         restore(tmp_path / "nowhere", jnp.zeros(3))
 
 
-def test_progress_is_reported_after_each_update_and_absent_otherwise():
+def test_callback_reports_each_update_and_is_absent_if_unset():
     calls = []
     train = small(on_update=lambda updates, metrics: calls.append((int(updates), metrics)))
     metrics = jax.jit(train)(KEY).metrics
@@ -540,7 +540,7 @@ def test_progress_is_reported_after_each_update_and_absent_otherwise():
     assert "callback" not in str(jax.make_jaxpr(small())(KEY))
 
 
-def test_normalized_observations_are_those_of_the_unrolls_before():
+def test_normalized_observations_use_statistics_of_past_unrolls():
     ppo = PPO(normalize_observations=True)
     train = small(ppo=ppo)
     first, _ = jax.jit(train.update)(train.init(KEY))
@@ -551,7 +551,7 @@ def test_normalized_observations_are_those_of_the_unrolls_before():
     assert losses["approx_kl"] < 0.01
 
 
-def test_normalized_rewards_make_the_critic_blind_to_their_scale():
+def test_normalized_rewards_make_value_loss_scale_invariant():
     class Paid(Wheel):
         scale: float
 
@@ -575,7 +575,7 @@ def test_a_permutation_holds_every_index_once_and_differs_by_key():
     assert ((first - 5.0) ** 2 / 5.0).sum() < 150  # chi-squared, 99 degrees: 1 in 1,000 above 148
 
 
-def test_the_sampling_policy_explores_and_the_greedy_one_does_not():
+def test_sampling_policy_explores_and_greedy_policy_does_not():
     train = small()
     state = train.init(KEY)
     observation = jnp.zeros((64, 4))
@@ -598,7 +598,7 @@ def test_the_sampling_policy_explores_and_the_greedy_one_does_not():
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
-def test_numbers_that_do_not_fit_are_refused(changes, word):
+def test_invalid_training_arguments_are_refused(changes, word):
     with pytest.raises(TrainingError, match=word):
         small(**changes)
 
@@ -608,7 +608,7 @@ def test_an_unknown_id_names_the_closest():
         small("CartPol-v1")
 
 
-def test_a_vectorized_environment_brings_its_own_number_of_instances():
+def test_vectorized_environment_determines_num_envs():
     train = small(jaxenvs.vectorize(Wheel(), 8), num_envs=None)
     assert isinstance(train, Train) and train.num_updates == 2
 

@@ -139,7 +139,7 @@ def test_synchronous_gradients_go_on_when_a_worker_is_killed(cluster):
     assert ray.is_initialized()  # which is not the learner's to end
 
 
-def test_what_an_actor_raises_is_raised_by_the_step(cluster):
+def test_ray_actor_error_is_raised_by_the_step(cluster):
     import ray
 
     driver = os.getpid()

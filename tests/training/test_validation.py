@@ -78,7 +78,7 @@ KEY = jax.random.key(0)
     ],
     ids=str,
 )
-def test_a_hyper_parameter_that_means_nothing_is_named(algorithm, words):
+def test_invalid_hyper_parameter_is_named(algorithm, words):
     id = "Pendulum-v1" if isinstance(algorithm, SAC | TD3) else "CartPole-v1"
     with pytest.raises(TrainingError, match=words):
         make_train(id, algorithm, **SIZES)
@@ -95,7 +95,7 @@ def test_a_hyper_parameter_that_means_nothing_is_named(algorithm, words):
     ],
     ids=str,
 )
-def test_a_memory_that_cannot_be_is_refused(storage, words):
+def test_invalid_replay_setting_is_refused(storage, words):
     with pytest.raises(TrainingError, match=words):
         make_train("CartPole-v1", DQN(), storage=storage, **SIZES)
 
@@ -140,7 +140,7 @@ class Drop(nn.Module):
 
 
 @pytest.mark.parametrize("extractor", [Norm(), Drop()], ids=["state", "dropout"])
-def test_an_extractor_has_weights_and_no_more(extractor):
+def test_extractor_with_state_or_dropout_is_refused(extractor):
     actor = ActorCritic(extractor=extractor)
     with pytest.raises(TrainingError, match="does not support observations"):
         make_train("CartPole-v1", PPO(), actor=actor, **SIZES)
@@ -172,14 +172,14 @@ class Masked(Wrapper):
     ],
     ids=str,
 )
-def test_a_mask_is_one_of_the_actions(choices, words):
+def test_action_mask_that_does_not_fit_is_refused(choices, words):
     env = Masked(jaxenvs.make("CartPole-v1"), **choices)
     for algorithm in (PPO(), DQN(), PQN(), SAC()):
         with pytest.raises(TrainingError, match=words):
             make_train(env, algorithm, **SIZES)
 
 
-def test_numbers_of_every_kind_are_numbers():
+def test_hyper_parameters_of_any_number_type_are_accepted():
     for rate in (1, 0.5, np.float32(0.5), np.asarray(0.5), jnp.float32(0.5)):
         make_train("CartPole-v1", PPO(learning_rate=rate, gamma=rate), **SIZES)
     make_train("CartPole-v1", PPO(epochs=np.int64(2)), **SIZES)
@@ -204,7 +204,7 @@ def test_numbers_of_every_kind_are_numbers():
     ],
     ids=["rows", "one", "three"],
 )
-def test_a_storage_of_one_s_own_has_to_judge_every_step(estimate, words):
+def test_custom_storage_with_wrong_estimate_shape_is_refused(estimate, words):
     @struct.pytree_dataclass
     class Own(OnPolicyStorage):
         def estimate(self, segment, *, gamma, gae_lambda):
@@ -225,7 +225,7 @@ def test_a_storage_of_one_s_own_has_to_judge_every_step(estimate, words):
     ],
     ids=str,
 )
-def test_workers_are_described_in_words_that_remote_knows(settings, words):
+def test_remote_with_invalid_arguments_is_refused(settings, words):
     with pytest.raises(TrainingError, match=words):
         remote(2, **settings)
 
@@ -239,7 +239,7 @@ def test_workers_are_described_in_words_that_remote_knows(settings, words):
     ],
     ids=str,
 )
-def test_a_scheme_takes_whole_numbers(parts, words):
+def test_scheme_with_invalid_numbers_is_refused(parts, words):
     with pytest.raises(TrainingError, match=words):
         Scheme("CartPole-v1", **parts)
 
@@ -255,17 +255,17 @@ def test_a_scheme_takes_whole_numbers(parts, words):
     ],
     ids=str,
 )
-def test_a_learner_takes_whole_numbers(arguments, words):
+def test_learner_with_invalid_numbers_is_refused(arguments, words):
     with pytest.raises(TrainingError, match=words):
         Learner(Scheme("CartPole-v1"), **{"total_steps": 64, **arguments})
 
 
-def test_a_learner_takes_a_scheme():
+def test_learner_without_a_scheme_is_refused():
     with pytest.raises(TrainingError, match=r"Learner got PPO.*expected a scheme"):
         Learner(PPO(), total_steps=64)
 
 
-def test_a_strategy_is_one_of_several():
+def test_hindsight_strategies_given_as_a_string_are_refused():
     with pytest.raises(TrainingError, match=r'strategies="final".*\("final",\)'):
         make_train("BitFlipping-v0", DQN(), storage=HindsightReplay(strategies="final"), **SIZES)
 
@@ -314,7 +314,7 @@ def test_a_training_in_which_nothing_is_learned_is_warned_of(algorithm):
     ],
 )
 @pytest.mark.parametrize("place", [{}, {"gradients": remote(1)}], ids=str)
-def test_gradients_of_one_s_own_have_a_form(gradients, words, place):
+def test_custom_gradients_of_wrong_form_are_refused(gradients, words, place):
     @struct.pytree_dataclass
     class Own(A2C):
         def gradients(self, *arguments):
@@ -328,13 +328,13 @@ def test_gradients_of_one_s_own_have_a_form(gradients, words, place):
         learner.step()
 
 
-def test_a_function_that_makes_environments_takes_nothing():
+def test_env_function_that_needs_arguments_is_refused():
     scheme = Scheme(lambda i: jaxenvs.make("CartPole-v1"), A2C(), num_envs=4, unroll_length=4)
     with pytest.raises(TrainingError, match=r"needs arguments: missing .*'i'"):
         Learner(scheme, total_steps=32)
 
 
-def test_a_closed_learner_says_so():
+def test_closed_learner_refuses_step_and_replace():
     scheme = Scheme("CartPole-v1", A2C(), num_envs=4, unroll_length=4)
     with Learner(scheme, total_steps=32) as learner:
         learner.step()

@@ -28,7 +28,7 @@ def test_no_number_of_64_bits_enters_a_training(algorithm, id):
             assert leaf.dtype.itemsize <= 4, leaf
 
 
-def test_memories_draw_rows_of_the_same_dtypes():
+def test_prioritized_replay_under_x64_keeps_float32_priorities():
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         storage = PrioritizedReplay(1000, n_step=3)
         train = make_train(

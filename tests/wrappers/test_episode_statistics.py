@@ -53,7 +53,7 @@ def test_partial_resets_affect_only_masked_instances():
         np.testing.assert_array_equal(lengths(env), [1, 2, 1, 2])
 
 
-def test_it_sums_the_rewards_it_receives():
+def test_episode_statistics_sum_the_rewards_they_receive():
     env = RecordEpisodeStatistics(
         ClipReward(RecordEpisodeStatistics(Echo()), max_reward=1.0), stats_key="clipped"
     )

@@ -32,7 +32,7 @@ def test_stacks_do_not_cross_episode_boundaries(mode):
         np.testing.assert_array_equal(counts, np.maximum(counts[..., -1:] + [-2, -1, 0], 0))
 
 
-def test_it_passes_check_env():
+def test_frame_stack_passes_check_env():
     check_env(FrameStackObservation(CountingEnv(layout="tuple"), 3), num_steps=16, num_envs=4)
 
 

@@ -203,7 +203,7 @@ def test_gradients_pass_through_the_normalization():
     assert gradient[0, 0, 0, 0] > 0 > gradient[0, 0, 1, 0]
 
 
-def test_transforms_around_it_draw_independent_numbers():
+def test_normalization_can_be_wrapped_in_further_transforms():
     inside = OpaqueVectorEnv(jaxenvs.vectorize(Echo(), N)).wrap(StickyAction, 0.5)
     env = inside.wrap(NormalizeObservation).wrap(StickyAction, 0.5)
     assert repr(env).startswith("StickyAction(NormalizeObservation(StickyAction(OpaqueVectorEnv")
@@ -223,7 +223,7 @@ def test_batches_are_wrapped_as_a_whole(wrap):
     assert vector_env.action_space.shape == (N, 2)
 
 
-def test_instances_can_be_rendered_through_it():
+def test_instances_can_be_rendered_through_normalization():
     vector_env = jaxenvs.make_vec("CartPole-v1", 2)
     env = vector_env.wrap(NormalizeReward)
     state, _ = env.reset(KEY)

@@ -40,7 +40,7 @@ def test_merging_with_an_empty_set():
 
 
 @pytest.mark.parametrize("count", [1, 2, 31, 97, 96, 2048, 16 * 64 * 17])
-def test_batches_of_any_size(count):
+def test_statistics_of_batches_of_any_size_match_numpy(count):
     values = np.random.default_rng(count).normal(-2.0, 0.5, (count, 3)).astype(np.float32)
     statistics = of_batch(values)
     assert statistics.count == count

@@ -13,7 +13,7 @@ from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_b
 @pytest.mark.parametrize(
     ("mode", "duration"), [*((mode, (1, 3)) for mode in MODES), ("same_step", 1)]
 )
-def test_actions_are_the_agents_or_the_last_one(mode, duration):
+def test_sticky_action_is_the_chosen_one_or_the_last(mode, duration):
     actions, timesteps = play_both(
         lambda env: env.wrap(StickyAction, 0.5, duration), mode, num_steps=40
     )

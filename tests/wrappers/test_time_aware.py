@@ -50,7 +50,7 @@ def test_time_restarts_with_every_episode(mode):
 
 
 @pytest.mark.parametrize("layout", ["array", "dict"])
-def test_it_passes_check_env(layout):
+def test_time_aware_observation_passes_check_env(layout):
     env = TimeAwareObservation(limited(layout), flatten=False, normalize_time=layout == "dict")
     check_env(env, num_steps=16, num_envs=4)
 

@@ -135,7 +135,7 @@ def test_opaque_and_accessible_batches_are_mapped(case, mode):
 
 
 @pytest.mark.parametrize("case", every_nth(3, ["rescale", "filter a tuple", "dtype of an integer"]))
-def test_it_passes_check_env(case):
+def test_observation_wrappers_pass_check_env(case):
     wrap, _, make_env, _ = CASES[case]
     check_env(wrap(make_env()), num_steps=16, num_envs=4)
 

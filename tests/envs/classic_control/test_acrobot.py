@@ -21,7 +21,7 @@ def step(env, state, action, key=0):
     return env.step(state, jnp.int32(action), jax.random.key(key))
 
 
-def test_it_stays_at_rest_when_hanging_down():
+def test_acrobot_stays_at_rest_when_hanging_down():
     state, timestep = step(Acrobot(), at(), REST)
     np.testing.assert_array_equal(timestep.observation, [1, 0, 1, 0, 0, 0])
     assert state.theta1_dot == 0 and timestep.reward == -1 and not timestep.done

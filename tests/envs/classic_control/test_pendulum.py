@@ -47,7 +47,7 @@ def test_speed_is_clipped():
     assert state.theta_dot == 8
 
 
-def test_it_never_terminates():
+def test_pendulum_never_terminates():
     states = jax.vmap(at)(jnp.linspace(-4, 4, 50), jnp.linspace(-8, 8, 50))
     _, timestep = jax.vmap(lambda state: step(Pendulum(), state))(states)
     assert not timestep.done.any()

@@ -108,7 +108,7 @@ def test_pictures_show_the_target():
     assert changed[:240, 240:].any() and changed[240:, :240].any()
 
 
-def test_what_an_episode_does_not_draw_is_that_of_physics():
+def test_undrawn_values_are_those_of_the_physics_parameter():
     usual = jaxenvs.make(REACHER).unwrapped
     places = usual._original.geom_pos + 0.25
     moved = usual.replace(physics={"geom_pos": places})

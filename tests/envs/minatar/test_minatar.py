@@ -79,7 +79,7 @@ def test_both_action_sets_mean_the_same(game):
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_sticky_actions_repeat_the_last_one_which_is_none_at_first(game):
+def test_sticky_actions_repeat_the_last_or_none_at_first(game):
     env = jaxenvs.make(f"{game}-v0").unwrapped
     sticky = env.replace(sticky_action_prob=1.0)
     state = reset(env)[0]

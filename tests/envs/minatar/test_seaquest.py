@@ -71,7 +71,7 @@ def shown(state, channel):
 # The player.
 
 
-def test_a_shot_starts_in_front_of_the_player_and_the_next_must_wait():
+def test_shot_starts_in_front_of_the_player_and_delays_the_next():
     state = at(4, 5)
     shots = []
     for _ in range(6):
@@ -80,7 +80,7 @@ def test_a_shot_starts_in_front_of_the_player_and_the_next_must_wait():
     assert shots == [[4], [3], [2], [1], [0], [4]]
 
 
-def test_the_back_follows_the_front():
+def test_player_back_follows_its_front():
     left, _ = step(at(4, 5), "l")
     right, _ = step(at(4, 5), "r")
     assert (shown(left, "sub_front"), shown(left, "sub_back")) == ([(4, 4)], [(4, 5)])
@@ -122,7 +122,7 @@ def test_surfacing_makes_the_game_more_difficult_if_asked():
 # Enemies.
 
 
-def test_an_enemy_appears_at_an_edge_and_moves_when_its_timer_is_over():
+def test_enemy_appears_at_an_edge_and_moves_when_its_timer_ends():
     state, _ = step(at(1, 5, enemy_timer=0), enemy_from_left=True, enemy_row=4)
     columns = []
     for _ in range(12):
@@ -131,7 +131,7 @@ def test_an_enemy_appears_at_an_edge_and_moves_when_its_timer_is_over():
     assert columns == [0] * 5 + [1] * 6 + [2]
 
 
-def test_no_enemy_appears_in_a_row_where_enemies_head_the_other_way():
+def test_enemy_never_appears_in_a_row_heading_the_other_way():
     state = enemies(at(1, 5, enemy_timer=0), right=[4], fish=[(4, 2, 3)])
     for row, from_left, number in ((4, False, 1), (4, True, 2), (5, False, 2)):
         after, _ = step(state, enemy_from_left=from_left, enemy_row=row)
@@ -139,7 +139,7 @@ def test_no_enemy_appears_in_a_row_where_enemies_head_the_other_way():
         assert after.enemy_timer == ENEMY_INTERVAL - 1
 
 
-def test_a_sub_fires_after_ten_steps_and_its_bullet_moves_at_once():
+def test_sub_fires_after_ten_steps_and_its_bullet_moves_at_once():
     state, _ = step(at(1, 5, enemy_timer=0), enemy_row=4, enemy_is_sub=True)
     bullets = [[]]
     for _ in range(21):

@@ -96,7 +96,7 @@ def test_observations_equal_those_of_minigrid(level, id):
     assert found["goal_direction"] == observed["goal_direction"] == 0
 
 
-def test_missions_with_commas_and_colors_are_encoded_as_by_minigrid():
+def test_missions_with_commas_are_encoded_as_by_minigrid():
     level, env = LockedRoom(), gym.make("MiniGrid-LockedRoom-v0")
 
     def reset(key):

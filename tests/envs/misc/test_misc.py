@@ -116,7 +116,7 @@ def test_a_drawn_action_replaces_the_agents():
     assert (state.row, state.column) == (4, 3)
 
 
-def test_a_third_of_the_moves_goes_in_one_of_the_other_directions():
+def test_a_third_of_the_moves_goes_in_another_direction():
     draws = jax.jit(jax.vmap(lambda key: FourRooms().draw(rooms(3, 3), key)))(keys(9_000))
     counts = np.bincount(draws + 1, minlength=5)
     assert abs(counts[0] - 5_000) < 250  # 5 standard deviations
@@ -345,7 +345,7 @@ def test_paddles_move_and_stop_at_the_edges():
         assert (state.left, state.right) == expected
 
 
-def test_the_observation_shows_paddles_ball_and_where_the_ball_was():
+def test_observation_shows_paddles_ball_and_its_last_position():
     _, timestep = step(Pong(use_ai_policy=False), pong((7, 20), (2, -1), 3, 26), 1)
     paddles, ball, last = (np.argwhere(timestep.observation[..., i]).tolist() for i in range(3))
     left, right = [[row, 0] for row in range(5)], [[row, 39] for row in range(23, 28)]

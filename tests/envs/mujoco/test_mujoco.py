@@ -214,7 +214,7 @@ def test_changed_physics_change_the_motion_of_each_instance():
     np.testing.assert_allclose(timestep.observation[1], angle[2], rtol=1e-5)
 
 
-def test_it_can_be_differentiated_forward():
+def test_step_can_be_differentiated_forward():
     env = jaxenvs.make(SMALL).unwrapped
     state, _ = jax.jit(env.reset)(jax.random.key(0))
 
@@ -249,7 +249,7 @@ def test_wrong_parameters_are_refused(options, message):
         jaxenvs.make("Ant-v5", **options)
 
 
-def test_a_model_of_your_own(tmp_path):
+def test_own_model_file_is_loaded(tmp_path):
     path = tmp_path / "heavy.xml"
     path.write_text((physics._assets() / "ant.xml").read_text().replace("5.0", "50.0"))
     assert physics.load(str(path)).body_mass[1] == pytest.approx(
@@ -393,14 +393,14 @@ def test_make_gym_has_both_engines():
 
 
 @pytest.mark.parametrize("limit", [55, -1])
-def test_gymnasium_s_time_limit_may_be_longer_than_that_of_the_id(limit):
+def test_gymnasium_time_limit_may_exceed_that_of_the_id(limit):
     env = gymnasium.make("jaxenvs/Reacher-v5", engine="pool", max_episode_steps=limit)
     env.reset(seed=0)
     ended = [env.step(np.zeros(2, np.float32))[3] for _ in range(55)]
     assert ended == [False] * 54 + [limit == 55]
 
 
-def test_a_single_environment_with_options_of_jax_is_one():
+def test_single_environment_accepts_options_that_pools_refuse():
     env = jaxenvs.make_gym(SMALL, seed=3, autoreset_mode="disabled")
     np.testing.assert_array_equal(env.reset()[0], jaxenvs.make_gym(SMALL, seed=3).reset()[0])
     with pytest.raises(ParameterError, match="seed is an argument of reset"):

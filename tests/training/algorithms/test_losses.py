@@ -26,12 +26,12 @@ def draws(number, shape=(7, 3)):
         (1.1, 2.0, -2.2),  # within the bounds
     ],
 )
-def test_the_ratio_is_clipped_where_moving_it_further_would_pay(ratio, advantage, loss):
+def test_clipped_surrogate_clips_only_profitable_ratio_changes(ratio, advantage, loss):
     surrogate = losses.clipped_surrogate(jnp.log(jnp.float32(ratio)), jnp.float32(advantage), 0.2)
     chex.assert_trees_all_close(surrogate, jnp.float32(loss), rtol=1e-6)
 
 
-def test_the_clipped_surrogate_is_rlax_s():
+def test_clipped_surrogate_matches_rlax():
     log_ratio, advantage = draws(2)
     ours = losses.clipped_surrogate(log_ratio, advantage, 0.2).mean()
     theirs = rlax.clipped_surrogate_pg_loss(
@@ -40,7 +40,7 @@ def test_the_clipped_surrogate_is_rlax_s():
     chex.assert_trees_all_close(ours, theirs, rtol=1e-5)
 
 
-def test_the_policy_gradient_is_rlax_s():
+def test_policy_gradient_matches_rlax():
     logits = jax.random.normal(KEY, (7, 4))
     action, advantage = jnp.array([0, 1, 2, 3, 0, 1, 2]), draws(1, (7,))[0]
 
@@ -63,23 +63,21 @@ def test_the_policy_gradient_is_rlax_s():
         (2.0, 1.0, 0.0, 2.0),  # it overshot: its own error counts, so that it comes back
     ],
 )
-def test_a_critic_s_error_is_half_its_square_and_no_less_than_where_it_is_held(
-    value, old, target, loss
-):
+def test_clipped_value_loss_is_the_larger_half_squared_error(value, old, target, loss):
     value, old, target = jnp.float32(value), jnp.float32(old), jnp.float32(target)
     chex.assert_trees_all_close(
         losses.clipped_value(value, old, target, 0.2), jnp.float32(loss), rtol=1e-6
     )
 
 
-def test_a_value_that_moved_too_far_has_no_gradient_unless_it_comes_back():
+def test_clipped_value_outside_the_range_is_only_pulled_back():
     slope = jax.grad(losses.clipped_value)
     assert slope(1.5, 1.0, 3.0, 0.2) == 0
     assert slope(1.5, 1.0, 0.0, 0.2) > 0
     assert slope(1.1, 1.0, 3.0, 0.2) < 0
 
 
-def test_the_divergence_is_estimated_without_bias_and_never_negative():
+def test_kl_estimate_is_unbiased_and_never_negative():
     logits = draws(2, (5,))
     old, new = jax.nn.log_softmax(logits)
     estimate = losses.kl_estimate(new - old)
@@ -88,7 +86,7 @@ def test_the_divergence_is_estimated_without_bias_and_never_negative():
     chex.assert_trees_all_close((jnp.exp(old) * estimate).sum(), exact, rtol=1e-5)
 
 
-def test_huber_is_rlax_s_and_its_slope_is_bounded():
+def test_huber_matches_rlax_and_has_a_bounded_slope():
     error = 4 * draws(1)[0]
     chex.assert_trees_all_close(losses.huber(error), rlax.huber_loss(error, 1.0), rtol=1e-6)
     slopes = jax.vmap(jax.grad(losses.huber))(error.ravel())

@@ -62,7 +62,7 @@ def test_the_objective_of_ppo_is_the_sum_of_its_weighted_parts(clip_value):
     ("algorithm", "entropy"),
     [(A2C(value_coefficient=0.3, entropy_coefficient=0.4), 0.4), (VPG(value_coefficient=0.3), 0)],
 )
-def test_the_objective_of_policy_gradients_is_the_sum_of_its_weighted_parts(algorithm, entropy):
+def test_a2c_and_vpg_objectives_are_sums_of_weighted_parts(algorithm, entropy):
     total, _ = algorithm.loss(BATCH, SAID)
     errors = 0.5 * (np.array([1.5, 4.0]) - [3.0, 2.5]) ** 2
     expected = np.mean([1.1 * 2.0, -0.2]) + 0.3 * errors.mean() - entropy * 0.7
@@ -103,7 +103,7 @@ def test_the_rate_of_a2c_falls_to_zero_if_it_is_annealed():
     np.testing.assert_allclose(falls, 1 - np.arange(10) / 10, rtol=1e-4)
 
 
-def test_factors_of_the_algorithm_reach_the_storage_and_flags_the_batch(monkeypatch):
+def test_ppo_settings_reach_the_storage_and_the_batch(monkeypatch):
     seen = {}
 
     def estimate(self, segment, *, gamma, gae_lambda):
@@ -130,7 +130,7 @@ def test_factors_of_the_algorithm_reach_the_storage_and_flags_the_batch(monkeypa
     assert unit.gradients(train.context, state.weights, drawn, KEY)[1]["policy_loss"] == 0
 
 
-def test_ratios_to_the_policy_that_acted_are_taken_where_the_storage_corrects(monkeypatch):
+def test_vtrace_gets_log_ratios_to_the_policy_that_acted(monkeypatch):
     ratios = []
 
     def estimate(self, segment, **factors):
@@ -147,7 +147,7 @@ def test_ratios_to_the_policy_that_acted_are_taken_where_the_storage_corrects(mo
     np.testing.assert_allclose(ratios[0], 0.5, atol=1e-5)
 
 
-def test_values_of_a_dueling_network_do_not_hang_on_the_mean_of_the_advantages():
+def test_dueling_q_values_ignore_the_mean_advantage():
     context, weights = assembled(DQN(), THREE, QNetwork(hidden_sizes=(8,), dueling=True))
     features = context.networks.features(jnp.ones((2, 3)))
     before = context.networks.q(weights.params, features)
@@ -168,7 +168,7 @@ def test_values_of_a_dueling_network_do_not_hang_on_the_mean_of_the_advantages()
 
 
 @pytest.mark.parametrize("space", [THREE, TORQUES])
-def test_the_policy_of_sac_is_pushed_to_value_and_entropy(space):
+def test_sac_policy_gradient_raises_value_and_entropy(space):
     algorithm = SAC(initial_temperature=0.3)
     context, weights = assembled(algorithm, space, TINY)
     networks, is_discrete = context.networks, space is THREE
@@ -198,12 +198,12 @@ def test_the_policy_of_sac_is_pushed_to_value_and_entropy(space):
         (SAC(target_entropy=-7.0), TORQUES, -7.0),
     ],
 )
-def test_the_entropy_that_is_aimed_at(algorithm, space, expected):
+def test_sac_target_entropy_default_ratio_and_override(algorithm, space, expected):
     context, _ = assembled(algorithm, space, TINY)
     assert float(algorithm._target_entropy(context.networks)) == pytest.approx(expected)
 
 
-def test_policy_critics_and_temperature_of_sac_have_rates_of_their_own():
+def test_sac_critics_and_temperature_have_own_learning_rates():
     rates = {"learning_rate": 0.1, "critic_learning_rate": 0.0, "temperature_learning_rate": 0.0}
     for still in ("critic", "log_temperature"):
         name = "temperature_learning_rate" if still != "critic" else "critic_learning_rate"
@@ -234,7 +234,7 @@ class Memory:
 
 
 @pytest.mark.parametrize("algorithm", [DQN(), SAC(), TD3()])
-def test_memories_are_told_of_steps_and_errors(algorithm):
+def test_replay_memory_receives_steps_and_errors(algorithm):
     algorithm = algorithm.replace(batch_size=4, gamma=0.8, learning_starts=16)
     train = (
         make_train("Pendulum-v1", algorithm, **SMALL)

@@ -26,7 +26,7 @@ def moved(weights):
 
 
 @pytest.mark.parametrize("double", [True, False])
-def test_the_error_of_dqn_is_rlax_s(double):
+def test_dqn_error_matches_rlax(double):
     rlax = pytest.importorskip("rlax")
     algorithm = DQN(double=double)
     context, weights = assembled(algorithm, THREE, TINY_Q)
@@ -47,7 +47,7 @@ def test_the_error_of_dqn_is_rlax_s(double):
     assert any(jnp.abs(g).max() > 0 for g in jax.tree.leaves(gradients))
 
 
-def test_weights_of_rows_scale_their_gradients_and_no_errors():
+def test_row_weights_scale_gradients_but_not_errors():
     algorithm = DQN()
     context, weights = assembled(algorithm, THREE, TINY_Q)
     once = algorithm.gradients(context, weights, sample(CHOICES), KEY)
@@ -56,7 +56,7 @@ def test_weights_of_rows_scale_their_gradients_and_no_errors():
     chex.assert_trees_all_close(twice[2], once[2])
 
 
-def test_targets_of_dqn_are_copied_every_so_many_gradient_steps():
+def test_dqn_targets_are_copied_every_n_gradient_steps():
     algorithm = DQN(target_update_every=3)
     old, new = {"q": jnp.zeros(2)}, {"q": jnp.ones(2)}
     for step in range(1, 7):
@@ -70,7 +70,7 @@ def test_epsilon_falls_linearly_and_stays():
     np.testing.assert_allclose(values, [1.0, 0.55, 0.1, 0.1], rtol=1e-6)
 
 
-def test_what_is_explored_depends_on_the_steps_taken_and_not_on_those_to_come():
+def test_dqn_exploration_depends_only_on_the_steps_taken():
     algorithm = DQN(exploration_steps=1_000)
 
     def actions(num_updates):
@@ -101,7 +101,7 @@ def test_gradient_steps_keep_a_ratio_to_environment_steps(ratio, environment_ste
 @pytest.mark.parametrize(
     ("ratio", "num_envs", "unroll_length"), [(0.25, 1, 1), (0.1, 1, 2), (0.25, 2, 3)]
 )
-def test_a_training_takes_so_many_gradient_steps(ratio, num_envs, unroll_length):
+def test_training_gradient_steps_are_replay_ratio_times_steps(ratio, num_envs, unroll_length):
     train = make_train(
         "CartPole-v1",
         DQN(replay_ratio=ratio, learning_starts=0, batch_size=2),
@@ -160,7 +160,7 @@ def test_the_error_of_sac_by_hand():
     chex.assert_trees_all_close(losses["temperature"], jnp.float32(0.3), rtol=1e-6)
 
 
-def test_the_error_of_discrete_sac_takes_the_mean_over_the_policy():
+def test_discrete_sac_error_averages_over_the_policy():
     algorithm = SAC(initial_temperature=0.3)
     context, weights = assembled(algorithm, THREE, TINY)
     weights, rows, networks = moved(weights), sample(CHOICES), context.networks
@@ -177,7 +177,7 @@ def test_the_error_of_discrete_sac_takes_the_mean_over_the_policy():
 
 
 @pytest.mark.parametrize(("target_entropy", "sign"), [(1e3, -1), (-1e3, 1)])
-def test_the_temperature_falls_while_there_is_entropy_to_spare(target_entropy, sign):
+def test_sac_temperature_falls_above_target_entropy_else_rises(target_entropy, sign):
     algorithm = SAC(target_entropy=target_entropy)
     context, weights = assembled(algorithm, TORQUES, TINY)
     gradients, _, _ = algorithm.gradients(context, weights, sample(PUSHES), KEY)
@@ -217,7 +217,7 @@ def test_the_error_of_td3_by_hand():
     chex.assert_trees_all_close(error, jnp.abs(target[None] - now).mean(0), atol=1e-5)
 
 
-def test_the_policy_of_td3_and_the_targets_move_in_every_second_step():
+def test_td3_policy_and_targets_move_every_second_step():
     algorithm = TD3()
     actor = ActorTwinQ(policy="deterministic", hidden_sizes=(8,))
     context, weights = assembled(algorithm, TORQUES, actor)
@@ -254,7 +254,7 @@ def test_the_policy_of_td3_and_the_targets_move_in_every_second_step():
 
 
 @pytest.mark.parametrize("algorithm", [SAC(), TD3()], ids=lambda a: type(a).__name__)
-def test_critics_that_are_wrong_in_opposite_directions_are_wrong(algorithm):
+def test_sac_and_td3_opposite_critic_errors_do_not_cancel(algorithm):
     actor = ActorTwinQ(policy=algorithm.default_actor().policy, hidden_sizes=(8,))
     context, weights = assembled(algorithm, TORQUES, actor)
     opposite = jnp.array([[5.0], [-5.0]])  # what the two say, whatever they are asked

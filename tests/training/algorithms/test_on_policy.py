@@ -32,7 +32,7 @@ def judged(train):
 
 
 @pytest.mark.parametrize(("shuffle", "taken"), [("instances", (6, 2)), ("time", (3, 4))])
-def test_a_minibatch_is_whole_instances_or_whole_moments(shuffle, taken):
+def test_minibatch_holds_whole_instances_or_whole_time_steps(shuffle, taken):
     train = make_train("CartPole-v1", PPO(minibatches=2, shuffle=shuffle), **SIZES)
     _, _, batch = judged(train)
     drawn = jnp.array([1, 3]) if shuffle == "instances" else jnp.array([5, 0, 2])
@@ -43,7 +43,7 @@ def test_a_minibatch_is_whole_instances_or_whole_moments(shuffle, taken):
     assert taken_batch.features.inputs.shape == (rows.size, 4)
 
 
-def test_a_memory_is_asked_in_sequences_as_it_was_step_by_step():
+def test_recurrent_log_probs_of_sequences_match_single_steps():
     """Log-probabilities of sequences are those of the steps, across the ends of episodes too."""
     env = jaxenvs.make_vec("CartPole-v1", 4, time_limit=4)
     train = make_train(env, PPO(), actor=MEMORY, unroll_length=6, total_steps=24)
@@ -86,7 +86,7 @@ class Count(nn.RNNCellBase):
         return 1
 
 
-def test_who_acts_forgets_exactly_where_an_episode_ends():
+def test_recurrent_actor_resets_its_memory_where_episodes_end():
     """Episodes of three steps, and an actor that goes right in the second step of each alone."""
     env = jaxenvs.make_vec("CartPole-v1", 2, time_limit=3)
     actor = ActorCritic(hidden_sizes=(4,), memory=Count())
@@ -115,7 +115,7 @@ def test_who_acts_forgets_exactly_where_an_episode_ends():
 
 
 @pytest.mark.parametrize("memory", [None, nn.GRUCell(8)], ids=["none", "GRU"])
-def test_the_only_action_that_a_mask_allows_is_certain(memory):
+def test_action_mask_with_one_action_makes_it_certain(memory):
     space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "seen": spaces.Box(-1.0, 1.0, (2,))})
     actor = ActorCritic(hidden_sizes=(8,), memory=memory)
     networks = actor.build(space, spaces.Discrete(3))
@@ -145,7 +145,7 @@ def test_the_only_action_that_a_mask_allows_is_certain(memory):
         np.testing.assert_array_equal(act(params, carry, one)[1], first)
 
 
-def test_memories_are_taken_along_with_their_instances():
+def test_minibatch_of_instances_takes_their_memories():
     train = make_train("CartPole-v1", PPO(minibatches=2), actor=MEMORY, **SIZES)
     state = train.init(KEY)
     carry = jax.tree.map(
@@ -161,7 +161,7 @@ def test_memories_are_taken_along_with_their_instances():
 
 
 @pytest.mark.slow
-def test_steps_that_follow_one_beyond_the_target_divergence_are_left_out():
+def test_target_kl_exceeded_skips_later_gradient_steps():
     def gradient_steps(target_kl):
         ppo = PPO(learning_rate=0.02, target_kl=target_kl, anneal=False)
         train = make_train("CartPole-v1", ppo, **SIZES)
@@ -174,13 +174,13 @@ def test_steps_that_follow_one_beyond_the_target_divergence_are_left_out():
     assert 1 < some < 16 and np.isfinite(losses["policy_loss"])
 
 
-def test_every_algorithm_knows_how_far_it_has_moved():
+def test_vpg_stops_at_target_kl_and_reports_approx_kl():
     train = make_train("CartPole-v1", VPG(epochs=3, target_kl=1e-9), **SIZES)
     state, losses = jax.jit(train.update)(train.init(KEY))
     assert int(state.weights.gradient_steps) == 2 and losses["approx_kl"] > 0
 
 
-def test_what_the_critic_explains_is_a_share_of_the_variance_of_its_targets():
+def test_explained_variance_is_relative_to_target_variance():
     train = make_train("CartPole-v1", PPO(), **SIZES)
     state, unroll, batch = judged(train)
     value, target = np.asarray(batch.value, np.float64), np.asarray(batch.target, np.float64)
@@ -190,7 +190,7 @@ def test_what_the_critic_explains_is_a_share_of_the_variance_of_its_targets():
 
 
 @pytest.mark.slow
-def test_normalized_rewards_and_observations_are_clipped_where_they_are_told_to_be():
+def test_normalized_rewards_and_observations_are_clipped():
     for clip, largest in ((0.5, 0.5), (10.0, 10.0), (None, 1e4)):
         # Without a discount a return is a reward, always 1 and of no variance; so is the target.
         algorithm = A2C(gamma=0.0, normalize_rewards=True, reward_clip=clip)
@@ -220,6 +220,6 @@ def test_normalized_rewards_and_observations_are_clipped_where_they_are_told_to_
         (A2C(minibatches=7), None, "24 steps"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(algorithm, actor, word):
+def test_minibatches_that_cannot_be_formed_are_refused(algorithm, actor, word):
     with pytest.raises(TrainingError, match=word):
         make_train("CartPole-v1", algorithm, actor=actor, **SIZES)

@@ -42,7 +42,7 @@ def test_hyper_parameters_are_leaves_and_structure_is_not():
     assert jax.tree.structure(PPO(epochs=1)) != structure
 
 
-def test_the_losses_of_the_policy_that_acted_by_hand():
+def test_ppo_losses_of_unchanged_policy_match_hand_computation():
     *_, losses = gradients(PPO())
     assert abs(losses["policy_loss"]) < 1e-6  # ratio 1, advantages of mean 0
     assert losses["approx_kl"] == 0 and losses["clip_fraction"] == 0
@@ -50,7 +50,7 @@ def test_the_losses_of_the_policy_that_acted_by_hand():
 
 
 @pytest.mark.parametrize(("ratio", "kept"), [(1.5, 1.2), (0.5, 0.8)])
-def test_advantages_are_normalized_and_ratios_clipped_the_profitable_way(ratio, kept):
+def test_ppo_normalizes_advantages_and_clips_profitable_ratios(ratio, kept):
     *_, losses = gradients(PPO(clip=0.2), ratio)
     unit = np.array([1.0, -1.0, 3.0, -3.0]) / np.sqrt(5.0)
     expected = -np.minimum(ratio * unit, kept * unit).mean()

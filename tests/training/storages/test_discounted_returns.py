@@ -7,7 +7,7 @@ from jaxenvs.training.storages import GAE, DiscountedReturns
 from jaxenvs.training.types import ValuedUnroll
 
 
-def test_targets_are_rlaxs_discounted_returns_and_truncations_bootstrap():
+def test_targets_match_rlax_and_bootstrap_at_truncations():
     import rlax
 
     rng = np.random.default_rng(0)
@@ -34,7 +34,7 @@ def test_targets_are_rlaxs_discounted_returns_and_truncations_bootstrap():
     chex.assert_trees_all_close(advantage, target - value, atol=1e-5)
 
 
-def test_gae_lambda_is_not_read_and_gaes_targets_are_advantages_over_values():
+def test_discounted_returns_ignore_gae_lambda_unlike_gae():
     ones, no = jnp.ones((3, 1)), jnp.zeros((3, 1), bool)
     unroll = ValuedUnroll(
         reward=ones,

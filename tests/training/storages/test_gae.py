@@ -23,7 +23,7 @@ def slow_gae(reward, value, next_value, terminated, truncated, gamma, gae_lambda
     return advantage
 
 
-def test_three_steps_by_hand():
+def test_gae_of_three_steps_matches_hand_computation():
     advantage = gae(
         reward=jnp.array([[1.0], [2.0], [4.0]]),
         value=jnp.array([[10.0], [20.0], [30.0]]),
@@ -38,7 +38,7 @@ def test_three_steps_by_hand():
 
 
 @pytest.mark.parametrize(("gamma", "gae_lambda"), [(0.99, 0.95), (0.9, 0.0), (1.0, 1.0)])
-def test_it_is_the_definition_summed_slowly(gamma, gae_lambda):
+def test_gae_matches_the_slow_sum_of_its_definition(gamma, gae_lambda):
     rng = np.random.default_rng(0)
     reward, value, next_value = rng.normal(size=(3, 37, 5))
     terminated, truncated = rng.random((2, 37, 5)) < 0.2
@@ -49,7 +49,7 @@ def test_it_is_the_definition_summed_slowly(gamma, gae_lambda):
     chex.assert_trees_all_close(actual, expected.astype(np.float32), atol=2e-5)
 
 
-def test_a_termination_hides_even_a_value_that_is_not_a_number():
+def test_gae_ignores_a_nan_next_value_after_termination():
     nan = jnp.full((1, 1), jnp.nan)
     one, yes, no = jnp.ones((1, 1)), jnp.ones((1, 1), bool), jnp.zeros((1, 1), bool)
     assert gae(one, one, nan, yes, yes, gamma=0.9, gae_lambda=0.9) == 0

@@ -73,7 +73,7 @@ def fill(storage, steps, unroll_length):
 
 # Unrolls within episodes, about as long, and many episodes within one; and of single steps.
 @pytest.mark.parametrize(("unroll_length", "mean"), [(4, 9), (4, 1.5), (12, 3), (12, 1)])
-def test_each_step_is_there_as_it_was_and_once_per_strategy(unroll_length, mean):
+def test_hindsight_rows_are_the_original_and_one_per_strategy(unroll_length, mean):
     length, kept = 96, 24
     ends = np.random.default_rng(1).random((length, NUM_ENVS)) < 1 / mean
     ends[40:75, 1] = False  # longer than what is kept
@@ -162,7 +162,7 @@ class GoalCorridor(Corridor):
         return is_reached(achieved_goal, desired_goal)
 
 
-def test_functions_and_the_time_limit_come_from_the_environment():
+def test_bind_takes_functions_and_time_limit_from_environment():
     env = GoalCorridor()
     for given in (env, TimeLimit(env, time_limit=50), jaxenvs.vectorize(TimeLimit(env, 50), 4)):
         bound = HindsightReplay().bind(given)
@@ -175,7 +175,7 @@ def test_functions_and_the_time_limit_come_from_the_environment():
         HindsightReplay().bind(TimeLimit(Corridor(), time_limit=50))
 
 
-def test_all_that_does_not_fit_is_told_at_once():
+def test_hindsight_replay_reports_all_errors_at_once():
     unroll = stream(8, np.zeros((8, NUM_ENVS), bool))
     wrong = HindsightReplay(capacity=30, strategies=("futur", "final"), time_limit=50)
     with pytest.raises(TrainingError) as error:
@@ -188,7 +188,7 @@ def test_all_that_does_not_fit_is_told_at_once():
         HindsightReplay(strategies=()).init(unroll)
 
 
-def test_the_capacity_that_the_error_names_is_enough_and_one_less_is_not():
+def test_hindsight_capacity_named_by_the_error_is_the_smallest():
     ends = np.zeros((56, NUM_ENVS), bool)
     ends[[4, 54]] = True  # an episode of 50 steps, which ends right behind an unroll's last but one
     fits = functools.partial(

@@ -70,7 +70,7 @@ def fill_and_sample(storage, steps, key, batch_size):
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_exactly_the_right_rows_are_drawn_equally_often_with_the_right_returns(storage):
+def test_replay_draws_valid_rows_uniformly_with_n_step_returns(storage):
     steps = stream(48)
     draws = 20_000
     _, (sizes, samples) = fill_and_sample(storage, steps, jax.random.key(1), draws)
@@ -106,7 +106,7 @@ def test_exactly_the_right_rows_are_drawn_equally_often_with_the_right_returns(s
 
 
 @pytest.mark.parametrize("storage_type", [Replay, PrioritizedReplay])
-def test_windows_that_are_longer_than_all_that_is_known_begin_at_known_steps(storage_type):
+def test_replay_shorter_than_n_step_draws_only_known_rows(storage_type):
     storage, steps = storage_type(capacity=50, n_step=6), stream(8, ends=0.6)
     state = storage.init(jax.tree.map(lambda x: x[:1], steps))
     add = jax.jit(storage.add)
@@ -122,7 +122,7 @@ def test_windows_that_are_longer_than_all_that_is_known_begin_at_known_steps(sto
             assert {tuple(row) for row in rows.tolist()} == expected
 
 
-def test_n_step_returns_are_rlaxs():
+def test_n_step_returns_match_rlax():
     import rlax
 
     steps = stream(32, seed=3)
@@ -142,7 +142,7 @@ def test_n_step_returns_are_rlaxs():
     chex.assert_trees_all_close(targets, np.asarray(returns)[time, instance], atol=1e-5)
 
 
-def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it():
+def test_priorities_set_sampling_rates_and_weights_correct_them():
     storage = PrioritizedReplay(48, alpha=0.5, beta=0.5, beta_steps=1_000, epsilon=0.0)
     steps = stream(16)
     state, _ = fill_and_sample(storage, steps, jax.random.key(0), 2)
@@ -176,7 +176,7 @@ def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it()
     chex.assert_trees_all_close(leaves, priority, rtol=1e-6)
 
 
-def test_the_tree_still_sums_exactly_after_many_changes():
+def test_priority_tree_sums_exactly_after_many_updates():
     storage = PrioritizedReplay(capacity=60, n_step=N_STEP, epsilon=0.0)
     steps = stream(200, seed=5)
     unrolls = jax.tree.map(lambda x: x.reshape(-1, UNROLL, *x.shape[1:]), steps)
@@ -207,7 +207,7 @@ def test_the_tree_still_sums_exactly_after_many_changes():
 
 @pytest.mark.parametrize("seeds", [0, 2])
 @pytest.mark.parametrize("storage_type", [Replay, PrioritizedReplay])
-def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
+def test_replay_loop_of_add_and_sample_copies_no_memory(storage_type, seeds):
     storage = storage_type(capacity=3000, n_step=N_STEP)
     unroll = jax.tree.map(lambda x: x[:UNROLL], stream(UNROLL))
 
@@ -224,7 +224,7 @@ def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
 @pytest.mark.skipif(
     not barrier.BARRIER_STOPS_FUSION, reason="until jax 0.11 XLA fuses across barriers"
 )
-def test_no_memory_is_copied_for_a_batch_of_which_little_is_read():
+def test_prioritized_replay_partly_read_batch_copies_no_memory():
     """XLA fuses such reads with what was written last, and kept the memory from before for them."""
     storage, unroll = PrioritizedReplay(capacity=48_000), stream(1)
 
@@ -254,7 +254,7 @@ def largest_copy(storage, update, unroll, seeds=0):
     return max(math.prod(map(int, shape.split(","))) for shape in copied)
 
 
-def test_trainings_over_seeds_keep_and_draw_what_each_alone_would():
+def test_replay_vmapped_over_seeds_matches_each_seed_alone():
     storage = STORAGES[1]
     seeds = [stream(24, seed) for seed in (0, 1)]
     keys = jax.random.split(jax.random.key(0))
@@ -266,7 +266,7 @@ def test_trainings_over_seeds_keep_and_draw_what_each_alone_would():
         chex.assert_trees_all_close(jax.tree.map(lambda x: x[i], samples), alone)  # noqa: B023
 
 
-def test_a_sample_may_have_all_shapes_of_observations_and_dtypes_stay():
+def test_replay_of_nested_observations_keeps_shapes_and_dtypes():
     steps = stream(8)
     steps = steps.replace(
         observation={"image": np.zeros((8, NUM_ENVS, 2, 2), np.uint8), "flag": steps.terminated},
@@ -287,7 +287,7 @@ def test_an_unroll_of_another_shape_is_refused():
         storage.add(state, jax.tree.map(lambda x: x[:5], steps))
 
 
-def test_memory_is_that_of_the_transitions_and_4_bytes_each_for_priorities():
+def test_replay_size_is_transitions_plus_4_bytes_per_priority():
     unroll = jax.tree.map(lambda x: x[:4], stream(4))
     per_step = sum(x.nbytes // 12 for x in jax.tree.leaves(unroll))
 

@@ -44,7 +44,7 @@ def is_reached(achieved, desired):
     ids=lambda storage: type(storage).__name__,
 )
 @pytest.mark.parametrize("after", [0, 2, 5])  # none; before and after the ring has closed
-def test_a_cut_is_a_truncation_of_the_newest_steps(storage, after):
+def test_truncate_marks_only_the_newest_steps_as_truncated(storage, after):
     steps = unrolls()
     by_hand = jax.tree.map(np.copy, steps)
     if after:

@@ -29,7 +29,7 @@ def random_segments(seed, *, truncates):
     )
 
 
-def test_it_is_rlaxs_where_nothing_is_truncated():
+def test_vtrace_without_truncation_matches_rlax():
     import rlax
 
     segments = random_segments(0, truncates=False)
@@ -66,7 +66,7 @@ def test_it_is_rlaxs_where_nothing_is_truncated():
     )
 
 
-def test_three_steps_by_hand_with_a_truncation():
+def test_vtrace_with_a_truncation_matches_hand_computation():
     advantage, target = vtrace(
         log_ratio=jnp.log(jnp.array([[0.5], [4.0], [0.25]])),
         reward=jnp.array([[1.0], [2.0], [4.0]]),
@@ -87,7 +87,7 @@ def test_three_steps_by_hand_with_a_truncation():
     chex.assert_trees_all_close(advantage, jnp.array([[8.5], [96.0], [-6.5]]))
 
 
-def test_on_policy_it_is_gae_with_truncations_too():
+def test_vtrace_on_policy_matches_gae_with_truncations():
     segments = random_segments(1, truncates=True)
     segments = segments.replace(log_ratio=jnp.zeros_like(segments.reward))
     assert segments.truncated.any()
@@ -103,7 +103,7 @@ def test_on_policy_it_is_gae_with_truncations_too():
     chex.assert_trees_all_close(advantage, gae_advantage, atol=1e-5)
 
 
-def test_an_action_that_became_certain_does_not_overflow():
+def test_vtrace_huge_log_ratio_does_not_overflow():
     one, no = jnp.ones((1, 1)), jnp.zeros((1, 1), bool)
     advantage, target = vtrace(200 * one, one, one, one, no, no, gamma=0.5, gae_lambda=1.0)
     assert advantage == 0.5 and target == 1.5
