@@ -32,7 +32,7 @@ import numpy as np
 from scipy import stats
 
 import jaxenvs
-from benchmarks import _common
+from benchmarks import _common, _sources
 from benchmarks.oracles import Oracle, Policy, has_oracle, oracle_for
 from jaxenvs.core import Environment
 
@@ -122,6 +122,7 @@ def certify(
         "id": id,
         "reference": reference_version(jaxenvs.make(id)),
         "jax": jax.__version__,
+        "sources": _sources.digest(type(jaxenvs.make(id).unwrapped).__module__),
         "samples": num_samples,
         "longest": longest,
         "passed": mismatches <= allowed and smallest >= SIGNIFICANCE,
