@@ -7,22 +7,26 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # Of the many cases of a test in `make test-interop`, every fifth runs, in `make test-suites` every
-# third; EVERY=1 runs all.
+# third; `make test-nightly` runs all.
 EVERY ?= 5
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+MAIN = not interop and not slow
 
 # Tests start many processes, which need not compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-interop test-suites _test-suites lint format docs pages notebooks \
-    pytest oldest bench bench-gym bench-host bench-training clean
+.PHONY: help demo test test-interop test-suites _test-suites test-nightly mutations lint \
+    format docs pages notebooks pytest _pytest oldest bench bench-gym bench-host bench-training clean
 
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
 	@echo 'make test            run the linters, the documentation, and the main tests'
 	@echo 'make test-interop    run the notebooks, the slow tests, and those with other libraries (several GB)'
 	@echo 'make test-suites     run the tests with other JAX libraries, in an environment of their own'
+	@echo 'make test-nightly    run all cases of the two above, which otherwise run some (hours)'
+	@echo 'make mutations       plant faults and report which of them the tests catch'
 	@echo 'make lint            run ruff, the type checker, and the import linter'
 	@echo 'make format          format the code and apply safe fixes'
 	@echo 'make pytest          run the main tests only; ARGS="-k cartpole" selects some'
@@ -74,15 +78,28 @@ pages: $(VENV)/.with-dev
 notebooks: $(VENV)/.with-dev
 	$(BIN)/pytest --nbmake --quiet --numprocesses $(WORKERS) notebooks
 
+# Tests that need optimized programs run in a call of their own; ARGS may select none of a call (5).
 pytest: $(VENV)/.with-dev
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not interop and not slow' $(ARGS)
+	@$(MAKE) --no-print-directory _pytest
+
+_pytest:
+	$(PYTEST) -m '$(MAIN)' $(ARGS) || [ $$? = 5 ]
+	$(PYTEST) -m '$(MAIN) and optimized' --optimized $(ARGS) || [ $$? = 5 ]
 
 test-interop: $(VENV)/.with-interop notebooks
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --optimized \
-	    --every $(EVERY) --ignore tests/suites -m 'interop or slow or bitwise' $(ARGS)
+	$(PYTEST) --every $(EVERY) --ignore tests/suites -m 'interop or slow' $(ARGS) || [ $$? = 5 ]
+	$(PYTEST) --every $(EVERY) --ignore tests/suites -m 'interop or slow or bitwise' --optimized \
+	    $(ARGS) || [ $$? = 5 ]
 
 test-suites:
 	@$(MAKE) --no-print-directory VENV=.venv-suites-$(VERSION) _test-suites
+
+test-nightly:
+	@$(MAKE) --no-print-directory test-suites EVERY=1
+	@$(MAKE) --no-print-directory test-interop EVERY=1
+
+mutations: $(VENV)/.with-dev
+	$(BIN)/python -m tests.mutations
 
 # Every third case is at least one of each library.
 _test-suites: EVERY = 3
@@ -94,8 +111,7 @@ oldest:
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --editable '.[dev]' 'jax==0.9.0' 'jaxlib==0.9.0'
-	TF_CPP_MIN_LOG_LEVEL=3 .venv-oldest/bin/pytest --numprocesses $(WORKERS) --dist loadfile \
-	    -m 'not interop and not slow' $(ARGS)
+	TF_CPP_MIN_LOG_LEVEL=3 $(MAKE) --no-print-directory BIN=.venv-oldest/bin _pytest
 
 bench: $(VENV)/.with-bench
 	$(BIN)/python -m benchmarks.rollout

@@ -1,6 +1,6 @@
 """Configures JAX for tests: strict promotion, eight virtual CPU devices, and a compilation cache.
 
-Environment variables are set before JAX is imported. Subprocesses inherit them.
+Environment variables are set before JAX starts its backend. Subprocesses inherit them.
 """
 
 import collections
@@ -14,13 +14,17 @@ import sys
 import textwrap
 from pathlib import Path
 
+from jaxenvs.bridge.native.libraries import cache_folder  # imports no JAX
+
 ROOT = Path(__file__).resolve().parent.parent
+CACHE = cache_folder() / "tests"  # of compiled programs, shared by all clones
+CACHE_LIMIT = 4 * 2**30  # bytes
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("NPROC", "1")  # threads of XLA; several workers of pytest share the cores
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # 40 drawn digits
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
@@ -34,7 +38,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
-from jax._src import compiler  # noqa: E402  # no public option sets compiler options globally
 
 from jaxenvs import prng  # noqa: E402
 
@@ -53,24 +56,46 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Most of a test's time is compilation, so tests compile without optimizations and, with jax 0.10,
 # without the slow fusion emitters. Results differ only in the rounding of floats. Tests of golden
-# files or of speed are marked `optimized`. Tests marked `bitwise` are optimized with --optimized.
-# Subprocesses compile with the usual options.
-QUICK_TO_COMPILE = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    **({"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}),
-}
-_should_unroll = prng._should_unroll
-_get_compile_options, _is_quick = compiler.get_compile_options, True
+# files, of speed, and those that run for longer than they compile are marked `optimized`; they run
+# with --optimized, as do those marked `bitwise`.
+QUICK_TO_COMPILE = [
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_parallel_codegen_split_count=1",
+    *(["--xla_cpu_use_fusion_emitters=false"] if jax.__version_info__ < (0, 11) else []),
+]
 
 
-def _compile_options(*args, env_options_overrides=None, **kwargs):
-    chosen = {**(QUICK_TO_COMPILE if _is_quick else {}), **(env_options_overrides or {})}
-    return _get_compile_options(*args, env_options_overrides=chosen, **kwargs)
+def pytest_addoption(parser):
+    parser.addoption(
+        "--optimized", action="store_true", help="run only the tests that need optimized programs"
+    )
+    parser.addoption("--every", type=int, default=1, help="of tests with many cases, run each N-th")
 
 
-compiler.get_compile_options = _compile_options
+def pytest_configure(config):
+    if not config.getoption("optimized"):
+        os.environ["XLA_FLAGS"] = " ".join([os.environ["XLA_FLAGS"], *QUICK_TO_COMPILE])
+        if jax.__version_info__ < (0, 11):  # JAX's own generator: the same bits, compiled sooner
+            prng._should_unroll = lambda: False
+    if not hasattr(config, "workerinput"):
+        _shrink_cache(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]))
+
+
+def _shrink_cache(folder, limit=CACHE_LIMIT):
+    """Removes the programs that were read last the longest ago, down to three quarters of `limit`.
+
+    JAX can limit its cache, too, but then reads the sizes of all files whenever it adds one.
+    """
+    files = [(file.stat(), file) for file in folder.glob("*-cache")]
+    size = sum(stat.st_size for stat, _ in files)
+    if size <= limit:
+        return
+    for stat, file in sorted(files, key=lambda pair: pair[0].st_atime):
+        file.unlink(missing_ok=True)
+        size -= stat.st_size
+        if size <= 0.75 * limit:
+            return
 
 
 def pytest_collection_finish():
@@ -78,41 +103,34 @@ def pytest_collection_finish():
     gc.freeze()  # modules and tests live to the end; no collection needs to visit them
 
 
-def pytest_addoption(parser):
-    parser.addoption("--optimized", action="store_true", help="optimize `bitwise` tests")
-    parser.addoption("--every", type=int, default=1, help="of tests with many cases, run each N-th")
+def pytest_ignore_collect(collection_path, config):
+    """Skips files without a test that needs optimized programs, which take time to import."""
+    if config.getoption("optimized") and collection_path.match("test_*.py"):
+        return True if not re.search(r"optimized|bitwise", collection_path.read_text()) else None
+    return None
 
 
-MANY_CASES = 8
+MANY_CASES = 10
 
 
 @pytest.hookimpl(trylast=True)  # after the selection by markers
 def pytest_collection_modifyitems(config, items):
-    """Keeps every N-th case of the tests that have more than `MANY_CASES`, such as one per id."""
+    """Selects the tests of this kind of program, and each N-th case of tests with many cases."""
+    is_optimized = config.getoption("optimized")
     cases = collections.defaultdict(list)
-    for item in items:
-        cases[item.path, getattr(item, "originalname", item.name)].append(item)
     dropped = set()
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if (marks & {"optimized", "bitwise"}) if is_optimized else ("optimized" not in marks):
+            cases[item.path, getattr(item, "originalname", item.name)].append(item)
+        else:
+            dropped.add(item)
     for group in cases.values():
         if len(group) > MANY_CASES:
             dropped |= {*group} - {*group[:: config.getoption("--every")]}
     if dropped:
         config.hook.pytest_deselected(items=[*dropped])
         items[:] = [item for item in items if item not in dropped]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    """Selects the compiler options before the fixtures run, because they compile too."""
-    global _is_quick
-    is_bitwise = item.get_closest_marker("bitwise") is not None
-    is_optimized = item.get_closest_marker("optimized") is not None
-    is_quick = not (is_optimized or (is_bitwise and item.config.getoption("optimized")))
-    if is_quick != _is_quick:
-        _drop_programs()
-    _is_quick = is_quick
-    if jax.__version_info__ < (0, 11):  # JAX's own generator has the same bits and compiles sooner
-        prng._should_unroll = (lambda: False) if is_quick else _should_unroll
 
 
 # Packages of extras: a page that needs a missing one is skipped.
@@ -128,20 +146,19 @@ OPTIONAL = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _dropped_programs():
-    """Drops compiled programs after a test file.
+    """Drops compiled programs after a test file if there are many.
 
     Each program holds dozens of memory mappings. Linux allows 65,530 per process. All tests
     together would exceed that, and XLA would crash with a segmentation fault.
     """
     yield
-    _drop_programs()
-
-
-def _drop_programs():
-    programs = sys.modules.get("jaxenvs.faces._programs")
-    if programs is not None:
-        programs._cached_programs.cache_clear()
-    jax.clear_caches()
+    mappings = Path("/proc/self/maps")  # on Linux only
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > 20_000:
+        programs = sys.modules.get("jaxenvs.faces._programs")
+        if programs is not None:
+            programs._cached_programs.cache_clear()
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

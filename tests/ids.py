@@ -61,9 +61,9 @@ def one_level_per_class() -> list[str]:
 
 
 def _first_ids(ids: Iterable[str]) -> list[str]:
-    first: dict[type, str] = {}
+    first: dict[Any, str] = {}
     for id in sorted(ids):
-        first.setdefault(type(jaxenvs.make(id).unwrapped), id)
+        first.setdefault(jaxenvs.registry[id].entry_point, id)
     return sorted(first.values())
 
 

@@ -2,7 +2,6 @@
 
 import doctest
 import importlib.util
-import pkgutil
 import re
 from pathlib import Path
 
@@ -13,18 +12,24 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import MissingExtraError
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-MODULES = [
-    info.name
-    for info in pkgutil.walk_packages(jaxenvs.__path__, "jaxenvs.")
-    if not info.name.endswith("__main__")  # runs when imported
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+WITH_EXAMPLES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "jaxenvs").rglob("*.py"))
+    if re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)
 ]
-
-
+# Pages of environments make an environment, as tests/contract does with every id.
+PAGES = sorted(
+    str(path.relative_to(DOCS))
+    for path in DOCS.rglob("*.md")
+    if "```" in path.read_text(encoding="utf-8") and path.parent.parent != DOCS / "environments"
+)
 SLOW_PAGES = (
     *("extending/check_env.md", "extending/rendering.md"),
     *("training.md", "training/own_parts.md", "training/schemes.md"),
-    *("usage/command_line.md", "usage/gpu.md", "usage/rollouts.md", "usage/wrappers.md"),
+    *("usage/box2d.md", "usage/command_line.md", "usage/gpu.md", "usage/mujoco.md"),
+    *("usage/rollouts.md", "usage/wrappers.md"),
 )
 
 
@@ -32,7 +37,7 @@ SLOW_PAGES = (
     "page",
     [
         pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else [])
-        for page in sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+        for page in PAGES
     ],
 )
 def test_the_snippets_of_a_page_run_in_order(run_snippets, page):
@@ -54,15 +59,15 @@ def names():
     }
 
 
-@pytest.mark.optimized
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
 def test_the_examples_of_a_module_are_true(module, names, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     try:
         imported = importlib.import_module(module)
     except MissingExtraError as error:
         pytest.skip(str(error))
-    tests = doctest.DocTestFinder().find(imported, extraglobs=names)
+    tests = doctest.DocTestFinder(exclude_empty=True).find(imported, extraglobs=names)
+    assert any(test.examples for test in tests)
     runner = doctest.DocTestRunner(
         optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.FAIL_FAST
     )
@@ -70,12 +75,6 @@ def test_the_examples_of_a_module_are_true(module, names, monkeypatch, tmp_path)
         report: list[str] = []
         runner.run(test, out=report.append)
         assert not runner.failures, "".join(report)
-
-
-def test_some_docstrings_have_examples():
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    modules = [importlib.import_module(name) for name in ("jaxenvs.factory", "jaxenvs.rollouts")]
-    assert all(any(test.examples for test in finder.find(module)) for module in modules)
 
 
 @pytest.mark.parametrize("folder", ["usage", "training", "bridge", "concepts", "extending", "api"])

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import dataclasses
+import functools
 import inspect
 import io
 import textwrap
@@ -106,6 +107,7 @@ def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
     ]
 
 
+@functools.cache  # classes share their bases, and parsing is slow
 def field_comments(cls: type) -> dict[str, str]:
     """Returns the comments on the lines that declare the fields of `cls`."""
     try:
