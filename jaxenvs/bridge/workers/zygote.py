@@ -9,6 +9,7 @@ has no threads, has imported what workers need, and forks when told to. Unlike t
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -123,6 +124,8 @@ def main(fd: int) -> None:
     ("reap", pid) -> its exit status, or None where it has not ended
     """
     importlib.import_module("jaxenvs.bridge.workers.worker")  # once for all workers
+    # A worker's collector would visit, and so copy, all that it shares with the others.
+    gc.freeze()
 
     sock = socket.socket(fileno=fd)
     os.setsid()  # Ctrl-C in a terminal is the caller's business
