@@ -3,6 +3,7 @@
 import os
 import threading
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -10,12 +11,32 @@ from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.errors import ClosedError
 
 WITHOUT_FUTEX = "process-without-futex"  # the process backend on systems other than Linux
-IN_PROCESSES = ["process", WITHOUT_FUTEX]
+IN_THIS_PROCESS = ["serial", "thread", "asyncio"]
 
 
-@pytest.fixture(params=["serial", "thread", "asyncio", *IN_PROCESSES])
+def _among(*names):
+    return pytest.mark.parametrize("backend", names, indirect=True)
+
+
+# Without futexes, only waiting and waking differ. The quick tests have one of each kind of wait,
+# which are marked `with_any_backend` or `with_and_without_futex`.
+SLOW_WITHOUT_FUTEX = pytest.param(WITHOUT_FUTEX, marks=pytest.mark.slow)
+with_any_backend = _among(*IN_THIS_PROCESS, "process", WITHOUT_FUTEX)
+with_and_without_futex = _among("process", WITHOUT_FUTEX)
+in_processes = _among("process", SLOW_WITHOUT_FUTEX)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sent_by_value(request):
+    """Spares workers the import of the test file, which imports JAX and pytest for a second."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+@pytest.fixture(params=[*IN_THIS_PROCESS, "process", SLOW_WITHOUT_FUTEX])
 def backend(request, monkeypatch):
-    """The name of a backend; `pytest.mark.parametrize("backend", ..., indirect=True)` for some."""
+    """The name of a backend."""
     if request.param != WITHOUT_FUTEX:
         yield request.param
         return

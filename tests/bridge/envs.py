@@ -60,6 +60,14 @@ class Counter(gymnasium.Env):
         return np.array((self.number, self.episode, self.count), np.float32)
 
 
+class Cut(Counter):
+    """Truncates its episodes, which `Counter` terminates."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, over, _, info = super().step(action)
+        return observation, reward, False, over, info
+
+
 class Composite(gymnasium.Env):
     """A tree of spaces at both ends; what it observes is made of the last action."""
 
@@ -123,8 +131,8 @@ class Misbehaving(Counter):
     def hangs(self) -> None:
         time.sleep(60)
 
-    def hangs_a_while(self) -> None:  # a thread that hangs cannot be ended
-        time.sleep(3)
+    def hangs_until_told(self) -> None:
+        wait_until_told(self.marker)
 
     def exits_at_once(self) -> None:
         os._exit(3)
@@ -198,6 +206,19 @@ class Misbehaving(Counter):
 
     def close(self) -> None:
         self._act("close")
+
+
+def wait_until_told(marker: str) -> None:
+    """Hangs in a thread, which cannot be ended, until `tell`; or until a test has failed."""
+    end = time.monotonic() + 20
+    while not os.path.exists(f"{marker}.over") and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def tell(marker: str) -> None:
+    """Ends the hangs of `wait_until_told`, in all processes."""
+    with open(f"{marker}.over", "w"):
+        pass
 
 
 class Meeting(gymnasium.Env):

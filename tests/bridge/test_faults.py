@@ -29,10 +29,13 @@ from jaxenvs.errors import (
     SeedError,
     WorkerError,
 )
-from tests.bridge.conftest import IN_PROCESSES, stepping_until_closed
-from tests.bridge.envs import Composite, Counter, Misbehaving
-
-in_processes = pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+from tests.bridge.conftest import (
+    in_processes,
+    stepping_until_closed,
+    with_and_without_futex,
+    with_any_backend,
+)
+from tests.bridge.envs import Composite, Counter, Misbehaving, tell
 
 
 def counters(n, **kwargs):
@@ -88,7 +91,7 @@ def test_dead_worker_is_replaced_and_others_keep_their_results(
         assert pool.call("process")[0] == pool.call("process")[1] != pool.call("process")[2]
 
 
-@in_processes
+@with_and_without_futex
 def test_a_dead_worker_is_replaced_under_send_and_recv(backend, marker):
     with make(with_one("is_killed", marker), backend, batch_size=2) as pool:
         pool.async_reset(seed=0)
@@ -116,7 +119,7 @@ def test_a_worker_that_dies_in_a_reset_is_replaced(backend, mode, marker):
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
 
 
-@in_processes
+@with_and_without_futex
 def test_a_worker_killed_while_idle_is_replaced(backend):
     with make(counters(4), backend) as pool:
         pool.reset(seed=0)
@@ -128,7 +131,7 @@ def test_a_worker_killed_while_idle_is_replaced(backend):
         np.testing.assert_array_equal(truncated, [False, False, True, True])
 
 
-@in_processes
+@with_and_without_futex
 def test_a_worker_that_dies_in_a_call_is_an_error_of_that_call(backend, marker):
     with make(with_one("exits_at_once", marker, where="render"), backend) as pool:
         pool.reset(seed=0)
@@ -189,7 +192,7 @@ def test_descriptors_of_message_failing_to_unpickle_are_closed():
     os.close(reading)
 
 
-@in_processes
+@with_and_without_futex
 def test_a_worker_that_dies_again_and_again_is_given_up(backend, monkeypatch):
     fns = [*counters(1), _dies_in_every_reset]
     pool = make(fns, backend, on_failure="restart")
@@ -257,6 +260,7 @@ def test_a_replacement_that_hangs_in_its_constructor_is_given_up(backend, marker
     pool = make(fns, backend, on_failure="restart", timeout=0.3)
     pool.reset(seed=0)
     pool.step(zeros(pool))
+    pool._backend.timeout = 0.02  # of messages; a constructor has ten times as long
     with pytest.raises(WorkerError, match=r"not constructed within .* s"):
         pool.step(zeros(pool))
     pool.close()
@@ -266,7 +270,7 @@ def test_a_replacement_that_hangs_in_its_constructor_is_given_up(backend, marker
 def test_a_method_that_hangs_is_a_timeout(backend, on_failure, marker):
     if backend == "serial":
         pytest.skip("a timeout needs a worker")
-    fns = with_one("hangs_a_while", marker, where="render")
+    fns = with_one("hangs_until_told", marker, where="render")
     with make(fns, backend, timeout=0.3, on_failure=on_failure) as pool:
         pool.reset(seed=0)
         with pytest.raises(EnvTimeoutError, match=r"did not answer within 0.3 s") as caught:
@@ -278,6 +282,7 @@ def test_a_method_that_hangs_is_a_timeout(backend, on_failure, marker):
         begin = time.monotonic()
         pool.close(grace=0.5)
         assert time.monotonic() - begin < 4
+    tell(marker)
     end = time.monotonic() + 10
     while any(thread.name.startswith("jaxenvs-pool") for thread in threading.enumerate()):
         assert time.monotonic() < end, threading.enumerate()
@@ -488,6 +493,7 @@ def test_exception_in_autoreset_names_the_environment(backend, mode, marker):
         assert pool.step(zeros(pool))[4]["restarted"].tolist() == [False, True, False, False]
 
 
+@with_any_backend
 def test_a_recv_that_raises_gives_its_batch_to_the_next(backend, marker):
     with make(with_one("raises", marker, at=1), backend, batch_size=2) as pool:
         pool.reset(seed=0)
@@ -575,7 +581,7 @@ def test_an_environment_that_cannot_be_made_anew_is_an_error(backend, on_failure
 # --- environments that hang ---
 
 
-@in_processes
+@with_and_without_futex
 def test_hanging_environment_is_named_and_does_not_delay_close(backend, marker):
     pool = make(with_one("hangs", marker), backend, timeout=0.2)
     pool.reset(seed=0)
@@ -608,7 +614,7 @@ def test_slow_environment_can_be_waited_for_after_a_timeout(backend):
         assert reward.tolist() == [1, 1] and not info["restarted"].any()
 
 
-@in_processes
+@with_and_without_futex
 @pytest.mark.parametrize("together", [True, False])
 def test_hanging_environment_is_restarted(backend, together, marker, caplog):
     fns = with_one("hangs", marker)
@@ -1000,6 +1006,31 @@ def test_too_little_shared_memory_is_an_error_in_advance(backend, monkeypatch):
         make(counters(2), backend)
 
 
+_V2 = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"
+_V1 = tuple(f"/sys/fs/cgroup/memory/memory.{name}_in_bytes" for name in ("limit", "usage"))
+
+
+@pytest.mark.parametrize(
+    ("files", "limit", "used", "expected"),
+    [
+        (_V2, 3000, 1000, 2000),
+        (_V1, 3000, 1000, 2000),
+        (_V2, 3000, 4000, 0),
+        (_V2, 99000, 1000, 8192),
+        (_V2, "max", 1000, 8192),
+        (_V1, 2**63 - 4096, 1000, 8192),  # which says that there is no limit
+        ((), "", "", 8192),
+    ],
+)
+def test_available_memory_is_the_least_of_machine_and_cgroup(
+    files, limit, used, expected, monkeypatch
+):
+    texts = {"/proc/meminfo": "MemTotal: 16 kB\nMemFree: 4 kB\nMemAvailable: 8 kB\n"}
+    texts |= zip(files, (f"{limit}\n", f"{used}\n"), strict=False)
+    monkeypatch.setattr(_segment, "_read", lambda path: texts.get(path, ""))
+    assert _segment.available_memory() == expected
+
+
 # --- misuse ---
 
 
@@ -1218,6 +1249,7 @@ def test_unpicklable_messages_are_refused_and_the_pool_goes_on(backend):
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
 
 
+@with_any_backend
 def test_use_after_close_is_refused(backend):
     pool = make(counters(2), backend)
     pool.reset(seed=0)
@@ -1243,7 +1275,7 @@ def test_use_after_close_is_refused(backend):
             use()
 
 
-@in_processes
+@with_and_without_futex
 def test_messages_to_a_worker_do_not_crowd_out_results_that_wait(backend):
     with make(counters(2), backend, num_workers=1, batch_size=1) as pool:
         pool.reset(seed=0)
@@ -1256,6 +1288,7 @@ def test_messages_to_a_worker_do_not_crowd_out_results_that_wait(backend):
 # --- threads ---
 
 
+@with_any_backend
 def test_two_threads_may_step_at_once(backend):
     with make(counters(2, length=1000), backend) as pool:
         pool.reset(seed=0)
@@ -1273,6 +1306,7 @@ def test_two_threads_may_step_at_once(backend):
         assert sorted(rewards[0] + rewards[1]) == list(range(1, 101))
 
 
+@with_any_backend
 def test_one_thread_may_send_and_another_receive(backend):
     rounds, n = 50, 4
     with make(counters(n, length=10_000), backend, batch_size=2) as pool:
@@ -1302,7 +1336,7 @@ def test_one_thread_may_send_and_another_receive(backend):
         assert pool.call("count") == (rounds,) * n
 
 
-@in_processes
+@with_and_without_futex
 def test_a_pool_can_be_closed_while_another_thread_waits(backend, marker):
     pool = make(with_one("hangs", marker), backend)
     pool.reset(seed=0)

@@ -20,13 +20,13 @@ import jaxenvs
 from jaxenvs.bridge.workers import wire
 from jaxenvs.bridge.workers.zygote import zygote
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
-from tests.bridge.conftest import IN_PROCESSES, WITHOUT_FUTEX
-from tests.bridge.envs import Counter, Misbehaving
-from tests.ids import every_nth
+from tests.bridge.conftest import WITHOUT_FUTEX, in_processes, with_and_without_futex
+from tests.bridge.envs import Counter, Misbehaving, tell, wait_until_told
+from tests.ids import diagonal, every_nth
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-in_processes = pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
 
+BACKENDS = ["process", WITHOUT_FUTEX]
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 15.0  # seconds, far more than anything here takes
 
@@ -111,7 +111,7 @@ def test_a_closed_pool_gives_its_memory_back_at_once(backend):
         gc.enable()
 
 
-@in_processes
+@with_and_without_futex
 def test_a_pool_that_is_forgotten_is_closed(backend):
     _cycle(backend, 0)
     gc.collect()
@@ -189,6 +189,20 @@ def test_child_processes_of_environments_end_with_their_worker(backend, how):
             os.kill(pool.call("process")[0], signal.SIGKILL)
             pool.step(zeros(pool))
     wait_until(lambda: is_gone(child))
+
+
+class _Counts(Counter):
+    """Knows how many objects the garbage collector left out when it was made, and how many not."""
+
+    def __init__(self):
+        super().__init__()
+        self.objects = gc.get_freeze_count(), len(gc.get_objects())
+
+
+def test_a_workers_collector_leaves_out_what_workers_share():
+    with make([_Counts], "process") as pool:
+        ((left_out, visited),) = pool.get_attr("objects")
+        assert left_out > 10 * visited
 
 
 @in_processes
@@ -282,7 +296,10 @@ def test_a_fork_of_the_caller_cannot_use_its_pool_nor_close_it(backend):
 
 
 def _interrupt_when(marker, waits_in):
-    """Ctrl-C for this thread as soon as an environment hangs, and this thread waits for it."""
+    """Ctrl-C for this thread as soon as an environment hangs, and this thread waits for it.
+
+    The environment goes on a moment later.
+    """
     me = threading.get_ident()
 
     def is_waiting():
@@ -295,18 +312,20 @@ def _interrupt_when(marker, waits_in):
     def run():
         wait_until(is_waiting)
         signal.pthread_kill(me, signal.SIGINT)
+        time.sleep(0.3)
+        tell(marker)
 
     thread = threading.Thread(target=run)
     thread.start()
     return thread
 
 
-def _hanging_once(marker, seconds):
+def _hanging_once(marker):
     def hang(env):
         if not os.path.exists(marker):
             with open(marker, "w"):
                 pass
-            time.sleep(seconds)
+            wait_until_told(marker)
 
     class Hangs(Counter):
         def step(self, action):
@@ -323,7 +342,7 @@ def _hanging_once(marker, seconds):
 
 @pytest.mark.parametrize("how", every_nth(4, ["recv", "step", "step_wait", "some"]))
 def test_after_ctrl_c_a_pool_goes_on_with_a_reset(backend, how, marker):
-    with make([*counters(1), _hanging_once(marker, 1.0)], backend, batch_size=1) as pool:
+    with make([*counters(1), _hanging_once(marker)], backend, batch_size=1) as pool:
         pool.reset(seed=0)
         actions = np.array([0, 1])
         if how == "step_wait":
@@ -337,8 +356,8 @@ def test_after_ctrl_c_a_pool_goes_on_with_a_reset(backend, how, marker):
         thread = _interrupt_when(marker, "step" if how == "some" else how)
         with pytest.raises(KeyboardInterrupt):
             call()
-        thread.join()
         pool.reset(seed=3)
+        thread.join()
         observation, reward, *_, info = pool.step(zeros(pool))
         np.testing.assert_array_equal(observation[:, 2], 1)
         assert not info["restarted"].any() and reward.tolist() == [1, 1]
@@ -348,13 +367,13 @@ def test_after_ctrl_c_a_pool_goes_on_with_a_reset(backend, how, marker):
 
 @in_processes
 def test_ctrl_c_in_a_call_does_not_mix_up_the_answers_to_others(backend, marker):
-    with make([*counters(1), _hanging_once(marker, 0.5)], backend) as pool:
+    with make([*counters(1), _hanging_once(marker)], backend) as pool:
         pool.reset(seed=0)
         thread = _interrupt_when(marker, "render")
         with pytest.raises(KeyboardInterrupt):
             pool.render()
-        thread.join()
         assert pool.call("count") == (0, 0)
+        thread.join()
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
 
 
@@ -494,12 +513,14 @@ _PROLOGUE = """
 """
 
 
-@pytest.mark.parametrize("backend", IN_PROCESSES)
-@pytest.mark.parametrize("what", ["step", "sleeps", "computes", "holds the lock"])
-@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_caller_leaves_no_process(backend, what, signal_):
-    if signal_ == signal.SIGTERM and what != "computes":
-        pytest.skip("once is enough")
+@pytest.mark.parametrize(
+    ("what", "backend", "signal_"),
+    [
+        *diagonal(["step", "sleeps", "computes", "holds the lock"], BACKENDS, [signal.SIGKILL]),
+        *every_nth(2, [("computes", backend, signal.SIGTERM) for backend in BACKENDS]),
+    ],
+)
+def test_a_killed_caller_leaves_no_process(what, backend, signal_):
     caller = Caller(
         f"""
         pool = pool_of({what!r})
@@ -543,9 +564,8 @@ def test_fork_of_a_killed_caller_keeps_no_other_process_alive():
     assert caller.end()[0] == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("backend", IN_PROCESSES)
-@pytest.mark.parametrize("how", ["step", "recv", "reset"])
-def test_ctrl_c_ends_a_caller_and_its_workers(backend, how):
+@pytest.mark.parametrize(("how", "backend"), diagonal(["step", "recv", "reset"], BACKENDS))
+def test_ctrl_c_ends_a_caller_and_its_workers(how, backend):
     caller = Caller(
         f"""
         with pool_of("step") as pool:

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import jaxenvs
 from jaxenvs.errors import PoolError, SeedError, WorkerError
-from tests.bridge.envs import Composite, Counter
+from tests.bridge.envs import Composite, Counter, Cut
 
 KEY = jax.random.key(0)
 MODES = {
@@ -76,6 +76,24 @@ def test_steps_of_an_episode_are_counted(mode, expected):
         assert [int(pool.step([0, 0, 0])[4]["elapsed_step"][1]) for _ in expected] == expected
 
 
+def test_steps_of_finished_episodes_are_not_counted():
+    fns = [lambda: Counter(0, 2), lambda: Cut(1, 2), lambda: Counter(2, 99)]
+    env = SyncVectorEnv(fns, autoreset_mode=MODES["disabled"])
+    env_step = env.step
+
+    def step(actions):
+        env._autoreset_envs[:] = False  # so that Gymnasium steps finished environments too
+        return env_step(actions)
+
+    env.step = step
+    with jaxenvs.make_pool(lambda: env, backend="native") as pool:
+        pool.reset()
+        counts = [pool.step([0, 0, 0])[4]["elapsed_step"].tolist() for _ in range(4)]
+        assert counts == [[1, 1, 1], [2, 2, 2], [2, 2, 3], [2, 2, 4]]
+        pool.reset(env_ids=[1])
+        assert pool.step([0, 0, 0])[4]["elapsed_step"].tolist() == [2, 1, 5]
+
+
 def test_fresh_arrays_are_passed_on_without_a_copy():
     env = sync()
     with jaxenvs.make_pool(lambda: env, backend="native") as pool:
@@ -94,6 +112,26 @@ def test_memory_that_is_written_to_again_is_copied():
     with counters(copy=False) as pool:
         batches = [pool.reset()[0]] + [pool.step([0, 0, 0])[0] for _ in range(8)]
     assert [int(batch[0, 2]) for batch in batches] == [0, 1, 2, 3, 4, 5, 0, 1, 2]
+
+
+def test_final_observations_stay_valid_if_memory_is_reused():
+    env = sync(mode="same_step", length=2)
+    env_step, memory = env.step, np.zeros((3, 3), np.float32)
+
+    def step(actions):
+        *batch, info = env_step(actions)
+        if "final_obs" in info:  # in one array, as ale_py has them
+            memory[:] = np.stack(info["final_obs"])
+            info["final_obs"] = memory
+        return *batch, info
+
+    env.step = step
+    with jaxenvs.make_pool(lambda: env, backend="native") as pool:
+        pool.reset()
+        infos = [pool.step([0, 0, 0])[4] for _ in range(6)]
+        for episode, info in enumerate(infos[1::2], start=1):
+            last = [[i, episode, 2] for i in range(3)]
+            np.testing.assert_array_equal(np.stack(info["final_obs"]), last)
 
 
 def test_trees_of_arrays_pass_both_ways():

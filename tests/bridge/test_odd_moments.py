@@ -17,7 +17,12 @@ import pytest
 import jaxenvs
 from jaxenvs.bridge.backends._crew import PoolThread
 from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
-from tests.bridge.conftest import IN_PROCESSES, stepping_until_closed
+from tests.bridge.conftest import (
+    in_processes,
+    stepping_until_closed,
+    with_and_without_futex,
+    with_any_backend,
+)
 from tests.bridge.envs import Counter
 from tests.bridge.test_lifetimes import wait_until
 
@@ -96,6 +101,7 @@ def test_ctrl_c_before_requests_begin_leaves_a_usable_pool(env_fn, how, monkeypa
 # --- close ---
 
 
+@with_any_backend
 def test_a_pool_that_another_thread_closes_ends_waits(backend):
     if backend == "serial":
         pytest.skip("the environment is stepped by the caller")
@@ -156,19 +162,20 @@ def test_nan_in_actions_of_half_precision_is_refused(path):
 # --- failures and hangs ---
 
 
+@with_any_backend
 def test_partial_step_that_times_out_can_be_waited_for(backend):
     if backend == "serial":
         pytest.skip("a timeout needs a worker")
-    with make(lambda: Counter(seconds=1.0), backend, 2, timeout=0.3) as pool:
+    with make(lambda: Counter(seconds=0.6), backend, 2, timeout=0.2) as pool:
         pool.reset()
         with pytest.raises(EnvTimeoutError, match="Wait again with recv"):
             pool.step([0], env_ids=[1])
         assert pool.num_pending == 1
-        time.sleep(1.0)
+        time.sleep(0.6)
         assert pool.recv()[4]["env_id"].tolist() == [1]
 
 
-@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+@in_processes
 def test_a_worker_is_replaced_whatever_the_timeout(backend):
     with make(Counter, backend, 1, timeout=1e9, num_workers=1) as pool:
         pool.reset()
@@ -279,7 +286,7 @@ def test_environment_hanging_in_every_reset_is_given_up(kind, tmp_path, until):
             await hang_on_loop(until)
 
     env_fn = Awaits if kind == "asyncio" else Hangs
-    pool = make(env_fn, kind, 1, timeout=0.2, on_failure="restart", num_workers=1)
+    pool = make(env_fn, kind, 1, timeout=0.1, on_failure="restart", num_workers=1)
     with pytest.raises(WorkerError):
         pool.reset()
     assert len((tmp_path / "made").read_text()) <= 5
@@ -371,7 +378,7 @@ class LongInfo(Counter):
         return observation, reward, terminated, truncated, info
 
 
-@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+@with_and_without_futex
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_long_info_does_not_wait_for_other_environments(backend, is_killed):
     fns = [lambda i=i: LongInfo(i) for i in range(2)]
@@ -386,7 +393,7 @@ def test_a_long_info_does_not_wait_for_other_environments(backend, is_killed):
         assert info["text"].tolist() == ["0 1 " + "x" * 5000]
 
 
-@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+@in_processes
 def test_reset_options_are_unaffected_by_later_changes(backend):
     with make(Counter, backend, 2, num_workers=1) as pool:
         options = {"level": [1]}
@@ -410,7 +417,7 @@ def _only_in(pid):
     return _OnlyHere()
 
 
-@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+@in_processes
 def test_arguments_failing_to_unpickle_are_an_error_of_the_call(backend):
     with make(Counter, backend, 2) as pool:
         pids = pool.call("process")

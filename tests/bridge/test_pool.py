@@ -12,7 +12,8 @@ from gymnasium import spaces
 
 import jaxenvs
 from jaxenvs.bridge.native.libraries import reason_missing, xla_library
-from tests.bridge.envs import Composite, Counter
+from tests.bridge.conftest import with_any_backend
+from tests.bridge.envs import Composite, Counter, Cut
 
 MODES = ["next_step", "same_step", "disabled"]
 
@@ -30,6 +31,7 @@ def zeros(n):
     return np.zeros(n, np.int64)
 
 
+@with_any_backend
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_a_pool_is_gymnasiums_own_step_for_step(backend, mode):
     n = 5
@@ -103,6 +105,7 @@ def test_reset_options_apply_only_to_requested_resets(backend):
         assert pool.get_attr("options") == (None,) * 4  # nobody asked for those that follow
 
 
+@with_any_backend
 @pytest.mark.parametrize("mode", MODES)
 def test_partial_reset_lets_the_others_go_on(backend, mode):
     with make(counters(4, length=3), backend, autoreset_mode=mode) as pool:
@@ -161,13 +164,15 @@ def test_finished_environment_stays_finished_until_reset(backend):
         assert reward.tolist() == [1, 5] and not terminated.any()
 
 
+@pytest.mark.parametrize(("batch_size", "ids"), [(2, None), (1, [1])])
 @pytest.mark.parametrize("mode", MODES)
-def test_episodes_are_truncated_at_their_limit(backend, mode):
-    with make(counters(2, length=99), backend, autoreset_mode=mode, time_limit=2) as pool:
+def test_episodes_are_truncated_at_their_limit(backend, mode, batch_size, ids):
+    options = {"autoreset_mode": mode, "time_limit": 2, "batch_size": batch_size}
+    with make(counters(2, length=99), backend, **options) as pool:
         pool.reset(seed=0)
         flags, elapsed = [], []
         for _ in range(5):
-            _, _, terminated, truncated, info = pool.step(zeros(2))
+            _, _, terminated, truncated, info = pool.step(zeros(batch_size), ids)
             assert not terminated.any()
             flags.append(truncated[0])
             elapsed.append(int(info["elapsed_step"][0]))
@@ -176,13 +181,6 @@ def test_episodes_are_truncated_at_their_limit(backend, mode):
             "same_step": ([False, True, False, True, False], [1, 2, 1, 2, 1]),
             "disabled": ([False, True, True, True, True], [1, 2, 2, 2, 2]),
         }[mode]
-
-
-def test_time_limit_counts_partial_steps_too(backend):
-    with make(counters(2, length=99), backend, batch_size=1, time_limit=2) as pool:
-        pool.reset(seed=0)
-        flags = [bool(pool.step(zeros(1), [1])[3][0]) for _ in range(5)]
-        assert flags == [False, True, False, False, True]
 
 
 # --- infos ---
@@ -202,6 +200,7 @@ class _Informs(Counter):
         return observation, reward, over, cut, info
 
 
+@with_any_backend
 def test_infos_are_merged_with_masks(backend):
     fns = [lambda i=i: _Informs(number=i) for i in range(3)]
     with make(fns, backend) as pool:
@@ -366,6 +365,30 @@ def test_copied_results_stay_valid(backend):
             assert (observation["pair"][0] == step - 1).all()
 
 
+@pytest.mark.parametrize("rows", [None, [1, 0]])
+@pytest.mark.parametrize("copy", [False, True])
+def test_infos_and_copied_batches_stay_valid(copy, rows):
+    fns = [lambda: Counter(0, length=3), lambda: Cut(1, length=3)]
+    options = {"copy": copy, "info_fields": ["count"] if copy else []}
+    with make(fns, "serial", autoreset_mode="same_step", **options) as pool:
+        pool.reset(seed=0)
+        batches = [pool.step(zeros(2), rows) for _ in range(9)]
+        for t, (observation, reward, terminated, truncated, info) in enumerate(batches):
+            ids, episode, step = info["env_id"], t // 3 + 1, t % 3 + 1
+            count = step % 3  # 0 in the new episode
+            assert info["elapsed_step"].tolist() == [step] * 2
+            assert info["count"].tolist() == [count] * 2
+            if step == 3:
+                last = [[i, episode, 3] for i in ids]
+                np.testing.assert_array_equal(np.stack(info["final_obs"]), last)
+                assert info["final_info"]["count"].tolist() == [3, 3]
+            if copy:
+                assert observation[:, 2].tolist() == [count] * 2
+                assert reward.tolist() == [step] * 2
+                assert terminated.tolist() == [step == 3 and i == 0 for i in ids]
+                assert truncated.tolist() == [step == 3 and i == 1 for i in ids]
+
+
 # --- trees ---
 
 
@@ -442,6 +465,7 @@ def test_scalar_actions_have_the_type_of_their_space(backend, space, expected):
 # --- beside stepping ---
 
 
+@with_any_backend
 def test_methods_and_attributes_of_environments_are_at_hand(backend):
     with make(counters(4), backend) as pool:
         pool.reset(seed=0)
@@ -470,6 +494,7 @@ def test_frames_are_rendered_for_all_or_some(backend):
 # --- as they finish ---
 
 
+@with_any_backend
 @pytest.mark.parametrize("batch_size", [1, 3, 4])
 def test_recv_returns_each_environment_once_per_send(backend, batch_size):
     n, rounds = 7, 60
@@ -495,6 +520,7 @@ def test_recv_returns_each_environment_once_per_send(backend, batch_size):
         assert sum(pool.get_attr("count")) == counts.sum()
 
 
+@with_any_backend
 def test_send_of_all_can_be_received_in_parts(backend):
     with make(counters(4), backend, batch_size=2) as pool:
         pool.reset(seed=0)
@@ -505,6 +531,7 @@ def test_send_of_all_can_be_received_in_parts(backend):
         np.testing.assert_array_equal(pool.step(zeros(2), [3, 1])[0], [[3, 1, 3], [1, 1, 3]])
 
 
+@with_any_backend
 def test_step_async_leaves_time_for_something_else(backend):
     with make(counters(3), backend) as pool:
         pool.reset_async(seed=3)

@@ -10,7 +10,7 @@ import pytest
 import jaxenvs
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
-from tests.bridge.envs import Counter, Misbehaving
+from tests.bridge.envs import Counter, Misbehaving, tell, wait_until_told
 
 
 def counters(n, **kwargs):
@@ -75,15 +75,26 @@ def test_recv_takes_turns_when_all_environments_are_finished(n, workers, batch_s
         assert counts.min() > counts.max() / 2, counts
 
 
-def test_slow_worker_does_not_hold_up_the_callers_environments():
-    with shared(counters(4, length=1000), batch_size=2) as pool:
+class _Waits(Counter):
+    def __init__(self, marker):
+        super().__init__()
+        self.marker = marker
+
+    def step(self, action):
+        wait_until_told(self.marker)
+        return super().step(action)
+
+
+def test_slow_worker_does_not_hold_up_the_callers_environments(marker):
+    slow = lambda: _Waits(marker)  # noqa: E731
+    with shared([*counters(2, length=1000), slow, slow], batch_size=2) as pool:
         pool.reset()
-        pool.set_attr("seconds", [0, 0, 1.0, 1.0])
         pool.send(np.zeros(4, int))
         for _ in range(5):
             ids = pool.recv()[4]["env_id"]
             assert ids.tolist() == [0, 1]
             pool.send([0, 0], ids)
+        tell(marker)
         seen = {int(i) for _ in range(2) for i in pool.recv()[4]["env_id"]}
         assert seen == {0, 1, 2, 3}
 

@@ -8,6 +8,7 @@ import re
 import pytest
 
 import jaxenvs
+from jaxenvs.bridge.making import choosing
 from jaxenvs.bridge.making.choosing import Measurement, choose, split
 from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned, save_tuned
 from jaxenvs.cli import main
@@ -111,6 +112,32 @@ def test_auto_uses_and_logs_the_tuned_result(caplog):
     with caplog.at_level(logging.INFO, "jaxenvs"), jaxenvs.make_pool("CartPole-v1", 3) as pool:
         assert (pool.backend, pool.num_workers) == ("thread", 2)
     assert "jaxenvs tune" in caplog.text
+
+
+WITH_CALLER = BackendConfig("process", 1, (1, 2), caller_steps=True)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "options", "used"),
+    [
+        (WITH_CALLER, {}, True),
+        (WITH_CALLER, {"caller_steps": False}, False),
+        (WITH_CALLER, {"backend": "process"}, False),
+        (WITH_CALLER, {"timeout": 5.0}, False),
+        (BackendConfig("serial"), {"caller_steps": False}, True),
+        (BackendConfig("serial"), {"timeout": 5.0}, False),
+        (BackendConfig("thread", 2), {"timeout": 5.0}, True),
+        (BackendConfig("thread", 2), {"backend": "process"}, False),
+    ],
+)
+def test_tuned_result_is_used_only_where_options_allow(tuned, options, used, monkeypatch):
+    measured = BackendConfig("process", 2)
+    monkeypatch.setattr(choosing, "_measured", lambda *_: (measured, "as measured"))
+    save_tuned("CartPole-v1", 2, 2, tuned)
+    with jaxenvs.make_pool("CartPole-v1", 2, **options) as pool:
+        found = pool.backend, pool.num_workers, pool.caller_steps
+    expected = tuned if used else measured
+    assert found == (expected.backend, expected.num_workers, expected.caller_steps)
 
 
 def test_auto_logs_its_measurement_and_still_needs_a_reset(caplog):

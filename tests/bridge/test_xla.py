@@ -27,8 +27,8 @@ from jaxenvs.bridge.native.libraries import reason_missing, xla_library
 from jaxenvs.errors import PoolError, ShardingError, WorkerError
 from jaxenvs.training import PPO, ActorCritic, make_train
 from jaxenvs.wrappers import NormalizeReward, RecordEpisodeStatistics, ScaleReward
-from tests.bridge.envs import Composite, Counter, Misbehaving
-from tests.ids import every_nth
+from tests.bridge.envs import Composite, Counter, Cut, Misbehaving
+from tests.ids import diagonal, every_nth
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 PATHS = (
@@ -125,19 +125,22 @@ def test_reset_and_step_return_one_tree_of_the_declared_types(path):
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
 def test_every_autoreset_mode_is_the_pools(path, mode):
-    env = hosted(path, 2, mode=mode, length=2)
+    env = hosted(path, 2, mode=mode, env=[lambda: Counter(0, length=2), lambda: Cut(1, length=2)])
     state, _ = env.reset(KEY)
-    _, seen = scanned(env, 4)(state)
+    seen = jax.device_get(scanned(env, 4)(state)[1])
     episodes = {"same_step": [1, 2, 2, 3], "next_step": [1, 1, 2, 2], "disabled": [1, 1, 1, 1]}
     counts = {"same_step": [1, 0, 1, 0], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
     done = {"same_step": [0, 1, 0, 1], "next_step": [0, 1, 0, 0], "disabled": [0, 1, 1, 1]}
     elapsed = {"same_step": [1, 0, 1, 0], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
     final = [1, 2, 1, 2] if mode == "same_step" else elapsed[mode]
-    np.testing.assert_array_equal(seen.observation[:, 0, 1], episodes[mode])
-    np.testing.assert_array_equal(seen.observation[:, 0, 2], counts[mode])
-    np.testing.assert_array_equal(seen.done[:, 0], done[mode])
-    np.testing.assert_array_equal(seen.info["elapsed_step"][:, 0], elapsed[mode])
-    np.testing.assert_array_equal(seen.final_info["elapsed_step"][:, 0], final)
+    for row, ends in enumerate((seen.terminated, seen.truncated)):
+        np.testing.assert_array_equal(ends[:, row], done[mode])
+        assert not ends[:, 1 - row].any()
+        np.testing.assert_array_equal(seen.observation[:, row, 1], episodes[mode])
+        np.testing.assert_array_equal(seen.observation[:, row, 2], counts[mode])
+        np.testing.assert_array_equal(seen.final_observation[:, row, 2], final)
+        np.testing.assert_array_equal(seen.info["elapsed_step"][:, row], elapsed[mode])
+        np.testing.assert_array_equal(seen.final_info["elapsed_step"][:, row], final)
     env.close()
 
 
@@ -225,7 +228,8 @@ def test_steps_with_unused_results_are_still_made(path):
 
 
 def test_send_and_recv_return_every_environment_that_was_sent(path):
-    env = hosted(path, 6, batch_size=2, length=1000)
+    fns = [lambda i=i: (Cut if i % 2 else Counter)(i, length=3) for i in range(6)]
+    env = hosted(path, 6, batch_size=2, env=fns)
     state, _ = env.reset(KEY)
 
     @jax.jit
@@ -236,17 +240,24 @@ def test_send_and_recv_return_every_environment_that_was_sent(path):
             state, timestep = env.recv(state)
             ids = timestep.info["env_id"]
             state = env.send(state, jnp.zeros(2, jnp.int32), ids)
-            return state, (ids, timestep.observation, timestep.info["elapsed_step"])
+            return state, timestep
 
         return lax.scan(body, state, None, length=30)
 
-    _, (ids, observation, elapsed) = program(state)
-    np.testing.assert_array_equal(observation[..., 0], ids)  # rows are those of their ids
+    seen = jax.device_get(program(state)[1])
     counts = np.zeros(6, int)
-    for row, steps in zip(ids, elapsed, strict=True):
-        assert len(set(row.tolist())) == 2
-        counts[row] += 1
-        np.testing.assert_array_equal(steps, counts[row])
+    for t, ids in enumerate(seen.info["env_id"]):
+        assert len(set(ids.tolist())) == 2
+        counts[ids] += 1
+        episode, step = divmod(counts[ids] - 1, 3)
+        last = np.stack([ids, episode + 1, step + 1], axis=1)
+        np.testing.assert_array_equal(seen.final_observation[t], last)
+        over = step == 2
+        first = np.stack([ids, episode + 2, 0 * ids], axis=1)
+        np.testing.assert_array_equal(seen.observation[t], np.where(over[:, None], first, last))
+        np.testing.assert_array_equal(seen.info["elapsed_step"][t], np.where(over, 0, step + 1))
+        np.testing.assert_array_equal(seen.terminated[t], over & (ids % 2 == 0))
+        np.testing.assert_array_equal(seen.truncated[t], over & (ids % 2 == 1))
     env.close()
 
 
@@ -501,11 +512,10 @@ def test_each_device_drives_its_own_slice(path):
     results = []
     for each in (env, one):
         state, first = jax.jit(each.reset)(KEY)
-        results.append((first, scanned(each, 5)(state)[1], state))
-    chex.assert_trees_all_equal(results[0][0].observation, results[1][0].observation)
-    chex.assert_trees_all_equal(results[0][1].observation, results[1][1].observation)
+        results.append(jax.device_get((first.observation, scanned(each, 5)(state)[1].observation)))
+    chex.assert_trees_all_equal(*results)
     # And in a shard_map of the user's own.
-    state, _ = env.reset(KEY)
+    state, _ = jax.jit(env.reset)(KEY)
     over = PartitionSpec("env")
     step = jax.shard_map(
         lambda state, action: env.step(state, action, KEY)[1].observation,
@@ -560,8 +570,9 @@ def test_failed_restart_ends_this_program_and_later_ones(path, what, tmp_path):
     env.close()
 
 
-@pytest.mark.parametrize("what", ["raises", "is_killed", "hangs"])
-@pytest.mark.parametrize("adds", ["in every step", "at the end"])
+@pytest.mark.parametrize(
+    ("what", "adds"), diagonal(["raises", "is_killed", "hangs"], ["in every step", "at the end"])
+)
 def test_error_on_one_device_ends_the_program_on_all(path, what, adds, tmp_path):
     mesh = Mesh(np.array(jax.devices()[:3]), ("env",))
     fns = [Counter, lambda: _MadeOnce(what, str(tmp_path / "done"), at=3), Counter]
@@ -583,10 +594,10 @@ def test_error_on_one_device_ends_the_program_on_all(path, what, adds, tmp_path)
     def run_twice(state):
         for _ in range(2):  # devices that are ahead may finish the first one
             state, (_, truncated) = jax.block_until_ready(program(state))
-            assert truncated[3:, 1].all()  # flagged until then
+            assert np.asarray(truncated)[3:, 1].all()  # flagged until then
 
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"deliberate|port is taken|not answer"):
-        run_twice(env.reset(KEY)[0])
+        run_twice(jax.jit(env.reset)(KEY)[0])
     for pool in pools:
         pool.close(grace=0.1)
 
@@ -692,12 +703,13 @@ def test_a_space_of_actions_may_be_wider_than_int64(path):
 
 def test_reset_after_a_timeout_waits_for_the_pending_step(path):
     env = hosted(path, 1, env=[lambda: Counter(seconds=1000)], num_workers=1, timeout=0.05)
-    state, _ = env.reset(KEY)
+    reset = jax.jit(env.reset)
+    state, _ = reset(KEY)
     with pytest.raises(jax.errors.JaxRuntimeError, match="did not answer"):
         jax.block_until_ready(env.step(state, jnp.zeros(1, jnp.int32), KEY))
     for _ in range(20):  # more than there is room for
         with pytest.raises(jax.errors.JaxRuntimeError, match="did not answer"):
-            jax.block_until_ready(env.reset(KEY))
+            jax.block_until_ready(reset(KEY))
     env.pools[0].close(grace=0.1)
 
 
@@ -728,43 +740,57 @@ def test_xla_is_refused_while_recv_still_owes_a_batch(tmp_path):
             pool.xla()
 
 
-INTERRUPTED = """
+PROGRAM = """
 import os, signal, sys, threading, time
 import jax, jax.numpy as jnp, jaxenvs
 from tests.bridge.envs import Counter
 
-seconds = float(sys.argv[1])
-env_fn = lambda: Counter(length=10**6, seconds=seconds)
-pool = jaxenvs.make_pool(env_fn, 2, backend="process", num_workers=1)
-env = jaxenvs.HostEnv(pool, path="ffi")
-state, _ = env.reset(jax.random.key(0))
 action, key = jnp.zeros(2, jnp.int32), jax.random.key(0)
-step = lambda state, _: (env.step(state, action, key)[0], None)
-program = jax.jit(lambda state: jax.lax.scan(step, state, None, length=10_000)[0])
-program = program.lower(state).compile()
-threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-begin = time.monotonic()
-try:
-    jax.block_until_ready(program(state))
-except (KeyboardInterrupt, jax.errors.JaxRuntimeError) as error:
-    print("interrupted", time.monotonic() - begin < 3)
-pool.close(grace=0.2)
+
+def compiled(seconds, path):
+    env_fn = lambda: Counter(length=10**6, seconds=seconds)
+    env = jaxenvs.HostEnv(
+        jaxenvs.make_pool(env_fn, 2, backend="process", num_workers=1), path=path
+    )
+    state, _ = env.reset(key)
+    step = lambda state, _: (env.step(state, action, key)[0], None)
+    program = jax.jit(lambda state: jax.lax.scan(step, state, None, length=10_000)[0])
+    return env, state, program.lower(state).compile()
+
+def interrupt(*after):
+    for each in after:
+        threading.Timer(each, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    return time.monotonic()
 """
 
 
-@pytest.mark.parametrize("seconds", ["0.01", "1000"], ids=["steps", "hangs"])
-def test_ctrl_c_ends_a_program_that_steps_without_python(seconds):
+def output_of(code, *args):
+    run = [sys.executable, "-c", PROGRAM + code, *args]
+    found = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    return found.stdout, found.stderr
+
+
+def test_ctrl_c_ends_a_program_that_steps_without_python():
     if reason_missing(xla_library) is not None:
         pytest.skip("no g++")
-    found = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, seconds], capture_output=True, text=True, timeout=60
-    )
-    assert "interrupted True" in found.stdout, found.stderr
+    code = """
+for seconds in (0.01, 1000):  # it steps, and it hangs
+    env, state, program = compiled(seconds, "ffi")
+    begin = interrupt(0.3)
+    try:
+        jax.block_until_ready(program(state))
+    except (KeyboardInterrupt, jax.errors.JaxRuntimeError):
+        print("interrupted", time.monotonic() - begin < 3)
+    env.pools[0].close(grace=0.2)
+"""
+    stdout, stderr = output_of(code)
+    assert stdout.count("interrupted True") == 2, stdout + stderr
 
 
-INTERRUPTED_IN_PYTHON = (
-    INTERRUPTED.split("try:")[0].replace('path="ffi"', 'path="callback"')
-    + """
+def test_ctrl_c_in_a_callback_is_a_keyboard_interrupt():
+    code = """
+env, state, program = compiled(0.01, "callback")
+begin = interrupt(0.3)
 try:
     try:
         jax.block_until_ready(program(state))
@@ -773,60 +799,42 @@ try:
             time.sleep(0.01)
 except KeyboardInterrupt:
     print("interrupted", time.monotonic() - begin < 3)
-pool.close(grace=0.2)
+env.pools[0].close(grace=0.2)
 """
-)
-
-
-def test_ctrl_c_in_a_callback_is_a_keyboard_interrupt():
-    found = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IN_PYTHON, "0.01"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "interrupted True" in found.stdout, found.stderr
-
-
-ASKED_FIRST = (
-    INTERRUPTED.split("threading.Timer")[0].replace(
-        "seconds = ", "from jaxenvs.training.signals import StopRequest\nseconds = "
-    )
-    + """
-def ended(after, *signals):
-    begin = time.monotonic()
-    for each in signals:
-        threading.Timer(each, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    try:
-        jax.block_until_ready(program(env.reset(jax.random.key(0))[0]))
-    except (KeyboardInterrupt, jax.errors.JaxRuntimeError):
-        seconds = time.monotonic() - begin
-        print(after <= seconds < after + 3 or seconds)
-
-asked = early if sys.argv[2] == "before" else StopRequest()
-ended(1, 0.2, 1)
-print(asked.received == signal.SIGINT)
-ended(0.2, 0.2)
-asked = StopRequest()
-asked.cancel()
-ended(0.2, 0.2)
-print(asked.received is None)
-pool.close(grace=0.2)
-"""
-)
+    stdout, stderr = output_of(code)
+    assert "interrupted True" in stdout, stderr
 
 
 @pytest.mark.parametrize("order", every_nth(2, ["before", "after"]))
 def test_ctrl_c_under_stop_request_ends_a_program_when_repeated(order):
     if reason_missing(xla_library) is not None:
         pytest.skip("no g++")
-    code = ASKED_FIRST
-    if order == "before":
-        code = code.replace("pool = ", "early = StopRequest()\npool = ", 1)
-    found = subprocess.run(
-        [sys.executable, "-c", code, "0.01", order], capture_output=True, text=True, timeout=60
-    )
-    assert found.stdout == "True\n" * 5, found.stdout + found.stderr
+    code = """
+from jaxenvs.training.signals import StopRequest
+
+early = StopRequest() if sys.argv[1] == "before" else None
+env, _, program = compiled(0.01, "ffi")
+
+def ended(after, *signals):
+    begin = interrupt(*signals)
+    try:
+        jax.block_until_ready(program(env.reset(key)[0]))
+    except (KeyboardInterrupt, jax.errors.JaxRuntimeError):
+        seconds = time.monotonic() - begin
+        print(after <= seconds < after + 3 or seconds)
+
+asked = early or StopRequest()
+ended(0.5, 0.2, 0.5)
+print(asked.received == signal.SIGINT)
+ended(0.2, 0.2)
+asked = StopRequest()
+asked.cancel()
+ended(0.2, 0.2)
+print(asked.received is None)
+env.pools[0].close(grace=0.2)
+"""
+    stdout, stderr = output_of(code, order)
+    assert stdout == "True\n" * 5, stdout + stderr
 
 
 def test_pool_can_be_closed_while_a_program_hangs(path, tmp_path):
