@@ -33,7 +33,7 @@ from scipy import stats
 
 import jaxenvs
 from benchmarks import _common, _sources
-from benchmarks.oracles import Oracle, Policy, has_oracle, oracle_for
+from benchmarks.oracles import Oracle, Policy, has_oracle, oracle_for, table_of
 from jaxenvs.core import Environment
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -182,7 +182,7 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     mismatches, largest = mismatches + more, max(largest, error)
     table = oracle.get_table()
     if table is not None:
-        more, error = _compare(env.table, table)  # pyright: ignore[reportAttributeAccessIssue]
+        more, error = _compare(table_of(env), table)
         mismatches, largest = mismatches + more, max(largest, error)
     return {
         "steps": len(rows),
@@ -540,17 +540,16 @@ def _players(oracle: Oracle) -> Callable[[], Player | None]:
     """Returns a function that makes a player for one episode, None without a scripted policy."""
     if oracle.policy is None:
         return oracle.player
-    act, keys = jax.jit(oracle.policy), _keys(oracle)
-    return lambda: lambda state: np.asarray(act(oracle.env, state, next(keys)))
+    policy, bits = oracle.policy, _key_bits(oracle)
+    act = jax.jit(lambda env, state, bits: policy(env, state, jax.random.wrap_key_data(bits)))
+    return lambda: lambda state: np.asarray(act(oracle.env, state, next(bits)))
 
 
-def _keys(oracle: Oracle) -> Iterator[jax.Array]:
-    """Yields random keys, many at a time."""
+def _key_bits(oracle: Oracle) -> Iterator[np.ndarray]:
+    """Yields the bits of random keys, made many at a time."""
     while True:
         seed = int(oracle.random.integers(2**31))
-        yield from jax.random.wrap_key_data(
-            np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), CHUNK)))
-        )
+        yield from np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), CHUNK)))
 
 
 def _reset(env: Environment, number: int, key: jax.Array) -> Any:

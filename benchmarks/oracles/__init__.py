@@ -172,6 +172,12 @@ class RecordingGenerator:
         return draw
 
 
+@jax.jit
+def table_of(env: Environment) -> Any:
+    """Returns the table of all transitions of an environment that has one."""
+    return env.table  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def oracle_for(env: Environment) -> type[Oracle]:
     """Returns the oracle class of the innermost environment.
 

@@ -12,7 +12,7 @@ from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 
-from benchmarks.oracles import Oracle
+from benchmarks.oracles import Oracle, table_of
 from jaxenvs.core import Environment
 from jaxenvs.envs.toy_text import (
     BlackjackDraws,
@@ -84,7 +84,7 @@ class TabularOracle(GymnasiumOracle):
     def get_table(self) -> TransitionTable:
         P, outcomes = self.reference.P, self.env.num_outcomes  # pyright: ignore[reportAttributeAccessIssue]
         # Outcomes that are missing have probability 0. Only then does the rest not matter.
-        ours = self.env.table  # pyright: ignore[reportAttributeAccessIssue]
+        ours = table_of(self.env)
         table = [
             np.array(leaf)
             for leaf in (ours.probability, ours.next_state, ours.reward, ours.terminated)

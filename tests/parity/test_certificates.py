@@ -21,6 +21,7 @@ QUICK_LEVELS = (
 
 BOX2D = "BipedalWalker-v3", "LunarLander-v3"
 PHYSICS = *BOX2D, "Hopper-v5", "InvertedPendulum-v5", "dm_control/cartpole-swingup"
+SLOW_TO_PLAY = *PHYSICS, "MinAtar/Asterix-v0", "MinAtar/Seaquest-v0"
 
 
 def cases(slow=(), every=1):
@@ -72,7 +73,7 @@ def make(id, variant):
     return jaxenvs.make(id, time_limit=None, **parameters_of(id, variant))
 
 
-@pytest.mark.parametrize(("id", "variant"), list(cases(slow=BOX2D)))
+@pytest.mark.parametrize(("id", "variant"), list(cases(slow=(*BOX2D, "InvertedPendulum-v5"))))
 def test_steps_equal_those_of_the_reference(id, variant):
     env = make(id, variant)
     found = certify.compare_steps(env, 500)
@@ -86,7 +87,7 @@ def test_chance_has_the_distribution_of_the_reference(id, variant):
     assert min(part["p_value"] for part in found.values()) >= certify.SIGNIFICANCE
 
 
-@pytest.mark.parametrize(("id", "variant"), list(cases(slow=PHYSICS, every=3)))
+@pytest.mark.parametrize(("id", "variant"), list(cases(slow=SLOW_TO_PLAY, every=3)))
 def test_episodes_have_the_distribution_of_the_reference(id, variant):
     limit = jaxenvs.make(id).time_limit
     found = certify.compare_episodes(make(id, variant), limit, 60, longest=200)

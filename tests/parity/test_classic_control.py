@@ -37,7 +37,6 @@ from jaxenvs.wrappers.time_limit import TimeLimitState
 from tests.ids import every_nth
 
 pytestmark = [
-    pytest.mark.optimized,
     pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*has already returned terminated:UserWarning"),
 ]
@@ -333,10 +332,10 @@ def ours(case: Case, steps: Transitions, dtype: Any) -> tuple[np.ndarray, Any]:
     next_state, timestep = advance(
         env,
         STATES[case.task],
-        jnp.asarray(steps.state, dtype),
-        jnp.asarray(steps.elapsed, jnp.int32),
-        jnp.asarray(steps.action, dtype if continuous else jnp.int32),
-        jnp.asarray(steps.noise, dtype) if "torque_noise_max" in case.ours else None,
+        np.asarray(steps.state, dtype),
+        np.asarray(steps.elapsed, np.int32),
+        np.asarray(steps.action, dtype if continuous else np.int32),
+        np.asarray(steps.noise, dtype) if "torque_noise_max" in case.ours else None,
     )
     assert next_state.dtype == timestep.observation.dtype == timestep.reward.dtype == dtype
     return jax.tree.map(np.asarray, (next_state, timestep))
@@ -344,7 +343,7 @@ def ours(case: Case, steps: Transitions, dtype: Any) -> tuple[np.ndarray, Any]:
 
 def state_of(state_type: Any, values: np.ndarray) -> Any:
     names = [field.name for field in dataclasses.fields(state_type)]
-    return state_type(**dict(zip(names, map(jnp.float32, values), strict=True)))
+    return state_type(**dict(zip(names, map(np.float32, values), strict=True)))
 
 
 def distance_to_threshold(case: Case, steps: Transitions) -> np.ndarray:
@@ -406,7 +405,7 @@ def test_float32_steps_match_gymnasium(case):
     check(case, double=False)
 
 
-@pytest.mark.parametrize("case", every_nth(2, CASES), ids=str)
+@pytest.mark.parametrize("case", every_nth(3, CASES, first=1), ids=str)
 def test_float64_steps_match_gymnasium_to_1e_10(case):
     with jax.enable_x64(True):
         check(case, double=True)
@@ -486,7 +485,7 @@ def test_reset_distribution_matches_gymnasium(id, params, options):
     reset = jax.jit(jax.vmap(jaxenvs.make(id, **params).reset))
     _, timestep = reset(jax.random.split(jax.random.key(3), count))
     np.testing.assert_array_equal(timestep.reward, 0)
-    assert not timestep.done.any()
+    assert not (np.asarray(timestep.terminated) | np.asarray(timestep.truncated)).any()
     ours = np.asarray(timestep.observation)
     for column in range(ours.shape[1]):
         # 30 columns in total. At this level, a correct distribution fails for one seed in 300.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.box2d import bipedal_walker
 
-from benchmarks.oracles.box2d import BipedalWalkerOracle
+from benchmarks.oracles.box2d import BipedalWalkerOracle, jitted
 from jaxenvs.envs.box2d import BipedalWalker
 from jaxenvs.envs.box2d.bipedal_walker import FAR, RAYS
 
@@ -17,7 +17,7 @@ class PlacingOracle(BipedalWalkerOracle):
 
     def __init__(self, env, seed):
         super().__init__(env, seed)
-        place = jax.jit(env._place)
+        place = jitted(env._place)
         self.begin = lambda draws: (place(draws), None)
 
     def advance(self, state, action):

@@ -10,34 +10,40 @@ import pytest
 from gymnasium.envs.box2d import lunar_lander
 
 import jaxenvs
+from benchmarks.certify import SIGNIFICANCE, same_distribution
 from benchmarks.oracles.box2d import LunarLanderOracle, pilot
 from jaxenvs.envs.box2d import LunarLander
 from jaxenvs.envs.box2d._impact import Sweep, time_of_impact
+from jaxenvs.envs.box2d._lanes import in_batches
 from jaxenvs.envs.box2d.lunar_lander import WORLD
 from jaxenvs.errors import ActionError
 from tests.ids import physics_ids
 
 
-@functools.cache
-def reference():
-    """Returns the oracle, whose programs take long to compile."""
-    return LunarLanderOracle(LunarLander(), 3)
+class PlacingOracle(LunarLanderOracle):
+    """The reference, whose states need none of our steps."""
+
+    def advance(self, state, action):
+        return self.state, None
 
 
 @functools.cache
 def landings(number=64):
-    """Returns the states, observations, and rewards of 400 steps under the pilot, [T, N, ...]."""
+    """Returns states, actions, draws, and results of 400 steps under the pilot, [T, N, ...]."""
     env = LunarLander()
 
     @jax.jit
     def play(key):
         state, _ = jax.vmap(env.reset)(jax.random.split(key, number))
 
+        @jax.vmap
+        def move(state, key):
+            action = pilot(env, state, key)
+            new, timestep = env.step(state, action, key)
+            return new, (state, action, env.draw(state, key), timestep)
+
         def step(state, key):
-            keys = jax.random.split(key, number)
-            action = jax.vmap(pilot, (None, 0, None))(env, state, key)
-            new, timestep = jax.vmap(env.step)(state, action, keys)
-            return new, (state, action, keys, timestep)
+            return move(state, jax.random.split(key, number))
 
         return jax.lax.scan(step, state, jax.random.split(key, 400))[1]
 
@@ -45,28 +51,55 @@ def landings(number=64):
 
 
 def test_whole_episodes_are_gymnasiums():
-    oracle = reference()
-    env, together = oracle.env, []
-    for episode in range(6):
-        observation, terminated = oracle.reset(), False
-        state, largest, flags = oracle.state, 0.0, True
-        while not terminated:
-            error = np.abs(env._observe(state) - observation)
-            if largest == 0 and not observation[6:].any():
+    env, number = LunarLander(), 6
+    move, observe = jax.jit(jax.vmap(env.apply)), jax.jit(jax.vmap(env._observe))
+    oracles = [PlacingOracle(env, seed) for seed in range(number)]
+    theirs = [oracle.reset() for oracle in oracles]
+    state = jax.tree.map(lambda *leaves: np.stack(leaves), *(oracle.state for oracle in oracles))
+    ours, actions = observe(state), np.zeros(number, np.int32)
+    playing, together = np.ones((2, number), bool)
+    largest, draws = np.zeros(number), np.zeros((number, 2), np.float32)
+    while playing.any():
+        ours, ended = np.asarray(ours), {}
+        for i in np.flatnonzero(playing):
+            error = np.abs(ours[i] - theirs[i])
+            if largest[i] == 0 and not theirs[i][6:].any():
                 assert error.max() < 3e-5  # in flight
             else:
-                largest = max(largest, error.max())
-            action = oracle.sample_action()
-            if episode % 2:
-                action = lunar_lander.heuristic(oracle.reference, observation)
-            observation, _, terminated = oracle.step(action)
-            state, timestep = oracle.apply(state, jnp.int32(action), oracle.get_draws())
-            flags &= bool(timestep.terminated == terminated)
-        together.append(flags and largest < 1e-3)
+                largest[i] = max(largest[i], error.max())
+            actions[i] = oracles[i].sample_action()
+            if i % 2:
+                actions[i] = lunar_lander.heuristic(oracles[i].reference, theirs[i])
+            theirs[i], *ended[i] = oracles[i].step(int(actions[i]))
+            draws[i] = oracles[i].get_draws()
+        state, timestep = move(state, actions, draws)
+        ours, rewards, terminated = jax.device_get(
+            (timestep.observation, timestep.reward, timestep.terminated)
+        )
+        for i, (reward, is_last) in ended.items():
+            together[i] &= terminated[i] == is_last and abs(rewards[i] - reward) < 0.1
+            playing[i] = not is_last
     # Contacts multiply errors of rounding, so a few episodes part.
-    assert sum(together) >= 4, together
+    together &= largest < 1e-3
+    assert together.sum() >= 4, together
 
 
+def test_starts_have_the_distribution_of_gymnasium():
+    oracle, theirs = PlacingOracle(LunarLander(), 0), []
+    for _ in range(400):
+        observation = oracle.reset()
+        theirs.append((oracle.get_state().heights, observation))
+    reset = jax.jit(jax.vmap(LunarLander().reset))
+    state, timestep = reset(jax.random.split(jax.random.key(0), 400))
+    heights, observations = (np.stack(each) for each in zip(*theirs, strict=True))
+    found = same_distribution([(state.heights, heights), (timestep.observation, observations)])
+    assert found["p_value"] > SIGNIFICANCE
+
+
+# Landings under a policy, whose program takes as long to compile as all of the others.
+
+
+@pytest.mark.slow
 def test_the_pilot_lands():
     *_, timestep = landings()
     is_before = np.cumsum(timestep.terminated, axis=0) - timestep.terminated == 0
@@ -77,24 +110,25 @@ def test_the_pilot_lands():
     assert timestep.terminated.any(axis=0).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_steps_do_not_depend_on_the_batch():
-    state, action, keys, timestep = landings()
+    apply = jax.jit(LunarLander().apply)
+    state, action, draws, timestep = landings()
     touching = np.argwhere((state.world.contacts[..., 2] > 0).any(axis=(2, 3)))
-    rows = touching[:: len(touching) // 40][:40]
-    state, action, keys = jax.tree.map(
-        lambda x: jnp.stack([x[t, n] for t, n in rows]), (state, action, keys)
-    )
-    expected = np.stack([timestep.observation[t, n] for t, n in rows])
-    env = LunarLander()
-    nested = jax.tree.map(lambda x: x.reshape(8, 5, *x.shape[1:]), (state, action, keys))
-    _, found = jax.jit(jax.vmap(jax.vmap(env.step)))(*nested)
-    np.testing.assert_allclose(found.observation.reshape(40, 8), expected, atol=1e-6)
-    for i in range(0, 40, 8):
-        one, act, key = jax.tree.map(lambda x, i=i: x[i], (state, action, keys))
-        _, found = reference().apply(one, act, env.draw(one, key))
-        np.testing.assert_allclose(found.observation, expected[i], atol=1e-6)
+    for t, n in touching[:: len(touching) // 40][:40]:
+        one = jax.tree.map(lambda x, t=t, n=n: x[t, n], state)
+        _, found = apply(one, action[t, n], draws[t, n])
+        np.testing.assert_allclose(found.observation, timestep.observation[t, n], atol=1e-6)
 
 
+def test_nested_batches_are_one_batch():
+    scale = in_batches(lambda rows, factor: rows * factor[:, None])
+    rows, factors = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4), np.float32([2, 3, 5])
+    found = jax.jit(jax.vmap(jax.vmap(scale), (0, None)))(rows, factors)
+    np.testing.assert_array_equal(found, rows * factors[:, None])
+
+
+@pytest.mark.slow
 def test_nothing_falls_through_the_ground():
     state, *_ = landings()
     x, y = state.world.bodies[..., 0], state.world.bodies[..., 1]
@@ -109,28 +143,24 @@ def test_nothing_falls_through_the_ground():
     assert np.all((y - ground.transpose(0, 2, 1) > 0)[inside])
 
 
-def impact(shape, start, end, turn=0.0):
-    """Returns when a body that moves from `start` to `end` hits an edge from (0, 0) to (2, 0)."""
+@jax.jit
+def impact(start, end, turn):
+    """Returns when a leg that moves from `start` to `end` hits an edge from (0, 0) to (2, 0)."""
+    shape = jax.tree.map(lambda x: x[1:2, :, None], WORLD._shape())
     one = jnp.ones((1, 1, 1), jnp.float32)
-    sweep = Sweep(
-        tuple(c * one for c in start),
-        0 * one,
-        tuple(c * one for c in end),
-        turn * one,
-        shape.center,
-    )
-    return float(time_of_impact([(0 * one, 0 * one), (2 * one, 0 * one)], shape, sweep).item())
+    start, end = (tuple(c * one for c in point) for point in (start, end))
+    sweep = Sweep(start, 0 * one, end, turn * one, shape.center)
+    return time_of_impact([(0 * one, 0 * one), (2 * one, 0 * one)], shape, sweep)
 
 
 def test_impacts_are_found_even_within_a_step():
-    leg = WORLD._shape()
-    leg = jax.tree.map(lambda x: x[1:2, :, None], leg)  # a box, 4 / 15 m high above its center
-    half = 8 / 30
-    assert impact(leg, (1, 1), (1, 0.5)) == 1  # stops above
-    time = impact(leg, (1, 1), (1, -1))  # passes through
+    half = 8 / 30  # m, from a leg's center to its lower side
+    assert impact((1.0, 1.0), (1.0, 0.5), 0.0) == 1  # stops above
+    time = impact((1.0, 1.0), (1.0, -1.0), 0.0)  # passes through
     assert abs(1 - 2 * time - half - 0.005) < 0.002
-    assert impact(leg, (1, 1), (3, 1)) == 1
-    assert impact(leg, (0.1, 0.1), (0.1, 0.1), turn=0.01) == 1  # overlaps: there is no first time
+    assert impact((1.0, 1.0), (3.0, 1.0), 0.0) == 1
+    # A leg that overlaps has no first time.
+    assert impact((0.1, 0.1), (0.1, 0.1), 0.01) == 1
 
 
 def test_spaces_and_limits_are_those_of_gymnasium():
@@ -153,8 +183,8 @@ def test_actions_are_not_broadcast():
 
 
 def test_the_picture_is_gymnasiums():
-    oracle = reference()
-    env = oracle.env
+    env = LunarLander()
+    oracle = PlacingOracle(env, 3)
     oracle.reset()
     for _ in range(40):
         oracle.step(0)

@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,12 +9,17 @@ LEFT, STAY, RIGHT = 0, 1, 2
 
 
 def at(ball_row, ball_column, paddle_column):
-    ball = {"ball_row": jnp.int32(ball_row), "ball_column": jnp.int32(ball_column)}
-    return CatchState(**ball, paddle_column=jnp.int32(paddle_column))
+    ball = {"ball_row": np.int32(ball_row), "ball_column": np.int32(ball_column)}
+    return CatchState(**ball, paddle_column=np.int32(paddle_column))
+
+
+@jax.jit
+def compiled(env, state, action):
+    return env.step(state, action, jax.random.key(0))
 
 
 def step(env, state, action):
-    return env.step(state, jnp.int32(action), jax.random.key(0))
+    return jax.device_get(compiled(env, state, np.int32(action)))
 
 
 def test_one_step_by_hand():
@@ -40,7 +44,7 @@ def test_reward_uses_the_paddle_position_after_the_last_move(action, reward):
 
 def test_episode_length_is_rows_minus_one():
     env = Catch(rows=6, columns=3)
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     flags = []
     for _ in range(5):
         state, timestep = step(env, state, STAY)
@@ -49,7 +53,8 @@ def test_episode_length_is_rows_minus_one():
 
 
 def test_start_positions():
-    state, timestep = jax.vmap(Catch().reset)(jax.random.split(jax.random.key(0), 5_000))
+    keys = jax.random.split(jax.random.key(0), 5_000)
+    state, timestep = jax.device_get(jax.jit(jax.vmap(Catch().reset))(keys))
     counts = np.bincount(state.ball_column, minlength=5)
     assert len(counts) == 5 and (abs(counts - 1_000) < 150).all()  # 5 standard deviations
     assert not state.ball_row.any() and (state.paddle_column == 2).all()
@@ -57,7 +62,7 @@ def test_start_positions():
 
 
 def test_render_shows_ball_and_paddle():
-    picture = np.asarray(Catch().render(at(3, 1, 4)))
+    picture = np.asarray(jax.jit(Catch().render)(at(3, 1, 4)))
     assert picture.shape == (320, 160, 3)
     lit = picture.reshape(10, 32, 5, 32, 3).any(axis=(1, 3, 4))
     assert np.argwhere(lit).tolist() == [[3, 1], [9, 4]]

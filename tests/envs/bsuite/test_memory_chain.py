@@ -9,17 +9,20 @@ from jaxenvs.errors import ParameterError
 
 def start(context, query=0):
     return MemoryChainState(
-        elapsed=jnp.int32(0), context=jnp.array(context, jnp.int8), query=jnp.int32(query)
+        elapsed=np.int32(0), context=np.array(context, np.int8), query=np.int32(query)
     )
+
+
+@jax.jit
+def compiled(env, state, actions):
+    return jax.lax.scan(
+        lambda state, action: env.step(state, action, jax.random.key(0)), state, actions
+    )[1]
 
 
 def play(env, state, actions):
     """Returns the timesteps of a sequence of actions."""
-    return jax.lax.scan(
-        lambda state, action: env.step(state, action, jax.random.key(0)),
-        state,
-        jnp.array(actions, jnp.int32),
-    )[1]
+    return jax.device_get(compiled(env, state, np.array(actions, np.int32)))
 
 
 def test_an_episode_by_hand():
@@ -49,7 +52,8 @@ def test_policy_with_memory_always_returns_1(num_bits):
         carry = (state, timestep.observation, jnp.zeros(num_bits))
         return state, jax.lax.scan(step, carry, None, length=11)[1]
 
-    states, (rewards, terminated) = jax.vmap(episode)(jax.random.split(jax.random.key(0), 256))
+    keys = jax.random.split(jax.random.key(0), 256)
+    states, (rewards, terminated) = jax.device_get(jax.jit(jax.vmap(episode))(keys))
     assert (rewards[:, :-1] == 0).all() and (rewards[:, -1] == 1).all()
     assert (terminated == (np.arange(11) == 10)[None]).all()
     episodes = np.unique(np.c_[states.context, states.query], axis=0)
@@ -77,25 +81,29 @@ def test_bit_is_still_visible_with_length_1():
 
 def test_bits_and_query_are_uniform():
     keys = jax.random.split(jax.random.key(1), 6_000)
-    state, _ = jax.vmap(MemoryChain(num_bits=3).reset)(keys)
+    state, _ = jax.jit(jax.vmap(MemoryChain(num_bits=3).reset))(keys)
     cases = np.asarray(state.context) @ [4, 2, 1] * 3 + np.asarray(state.query)
     counts = np.bincount(cases, minlength=24)
     assert len(counts) == 24 and (abs(counts - 250) < 80).all()  # 5 standard deviations
 
 
 def test_memory_length_can_differ_within_a_batch():
-    lengths = jnp.arange(1, 5, dtype=jnp.int32)
-    timesteps = jax.vmap(lambda n: play(MemoryChain(memory_length=n), start([1]), [1] * 5))(lengths)
+    @jax.jit
+    @jax.vmap
+    def episode(length):
+        return compiled(MemoryChain(memory_length=length), start([1]), np.ones(5, np.int32))
+
+    timesteps = jax.device_get(episode(np.arange(1, 5, dtype=np.int32)))
     assert timesteps.terminated.argmax(axis=1).tolist() == [1, 2, 3, 4]
 
 
 def test_render_shows_only_the_observation():
     env, ended = MemoryChain(memory_length=3), []
-    pictures = {}
+    pictures, render = {}, jax.jit(env.render)
     for elapsed in range(5):
         for bit in (0, 1):
-            state = start([bit]).replace(elapsed=jnp.int32(elapsed))
-            pictures[elapsed, bit] = np.asarray(env.render(state))
+            state = start([bit]).replace(elapsed=np.int32(elapsed))
+            pictures[elapsed, bit] = np.asarray(render(state))
         ended.append((pictures[elapsed, 0] == pictures[elapsed, 1]).all())
     assert ended == [False, False, True, True, True]
     assert (pictures[2, 0][48:] != pictures[3, 0][48:]).any()  # the frame around the queried bit

@@ -3,7 +3,6 @@
 import gzip
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,18 +24,18 @@ from jaxenvs.errors import ParameterError
 KEY = jax.random.key(0)
 
 
-def play(env, actions, key=KEY):
+@jax.jit
+def run(env, actions, key):
+    def step(state, inputs):
+        return env.step(state, *inputs)
+
+    keys = jax.random.split(key, len(actions))
+    return jax.lax.scan(step, env.reset(key)[0], (actions, keys))[1]
+
+
+def play(env, actions):
     """Returns the timesteps of a sequence of actions after reset."""
-
-    @jax.jit
-    def run(actions):
-        def step(state, inputs):
-            return env.step(state, *inputs)
-
-        keys = jax.random.split(key, len(actions))
-        return jax.lax.scan(step, env.reset(key)[0], (actions, keys))[1]
-
-    return jax.device_get(run(jnp.asarray(actions, jnp.int32)))
+    return jax.device_get(run(env, np.asarray(actions, np.int32), KEY))
 
 
 @pytest.mark.parametrize(("max_time", "length"), [(10.0, 1_001), (1.0, 100)])
@@ -54,11 +53,13 @@ def test_clocks_that_do_not_end_are_rejected(clock):
 
 
 def test_an_upright_pole_pays_1_and_a_push_costs():
+    compiled = jax.jit(CartPoleSwingup().step)
+
     def step(action, **changes):
         values = {"x": 0.0, "x_dot": 0.0, "theta": 0.1, "theta_dot": 0.0, **changes}
-        leaves = {name: jnp.float32(value) for name, value in values.items()}
-        state = BsuiteCartPoleState(**leaves, elapsed=jnp.int32(0))
-        _, timestep = CartPoleSwingup().step(state, jnp.int32(action), KEY)
+        leaves = {name: np.float32(value) for name, value in values.items()}
+        state = BsuiteCartPoleState(**leaves, elapsed=np.int32(0))
+        _, timestep = compiled(state, np.int32(action), KEY)
         return float(timestep.reward), bool(timestep.info["is_upright"])
 
     assert step(1) == (1, True)
@@ -89,29 +90,20 @@ def test_only_the_path_along_the_diagonal_leads_to_the_treasure(env):
 
 def test_wind_and_noise_of_the_deep_sea():
     env = DeepSea(size=4, deterministic=False)
-    right = np.diag(env.mapping)
+    right = np.diag(env.mapping).astype(np.int32)
     keys = jax.random.split(KEY, 4_000)
-    timesteps = jax.vmap(lambda key: _play(env, right, key))(keys)
+    timesteps = jax.device_get(jax.vmap(run, (None, None, 0))(env, right, keys))
     assert timesteps.info["denoised_reward"].sum() / 4_000 == pytest.approx(0.75**3, abs=0.04)
     noise = timesteps.reward[:, -1] - timesteps.info["denoised_reward"][:, -1]
     noise = noise[timesteps.info["denoised_reward"][:, -1] == 1]
     assert abs(noise.mean()) < 0.15 and noise.std() == pytest.approx(1, abs=0.1)
 
 
-def _play(env, actions, key):
-    keys = jax.random.split(key, len(actions))
-
-    def step(state, inputs):
-        return env.step(state, *inputs)
-
-    return jax.lax.scan(step, env.reset(key)[0], (jnp.asarray(actions, jnp.int32), keys))[1]
-
-
 def test_mappings_are_leaves_that_can_differ_between_instances():
     env = Bandit(rewards=np.stack([Bandit(mapping_seed=i).mapping for i in range(3)]))
     env = jaxenvs.vectorize(env, 3, batched=("rewards",))
-    state, _ = env.reset(KEY)
-    _, timestep = env.step(state, jnp.zeros(3, jnp.int32), KEY)
+    state, _ = jax.jit(env.reset)(KEY)
+    _, timestep = jax.jit(env.step)(state, np.zeros(3, np.int32), KEY)
     assert timestep.reward.tolist() == [Bandit(mapping_seed=i).mapping[0] for i in range(3)]
 
 
@@ -132,7 +124,7 @@ def test_each_chain_pays_once(chain):
 
 def test_only_the_first_action_decides_about_the_umbrella():
     env = UmbrellaChain(chain_length=4, n_distractor=3)
-    _, start = env.reset(KEY)
+    _, start = jax.device_get(jax.jit(env.reset)(KEY))
     need = int(start.observation[0, 0])
     for first, reward in ((need, 1), (1 - need, -1)):
         timesteps = play(env, [first, 1 - first, 1 - first, 1 - first])
@@ -142,10 +134,10 @@ def test_only_the_first_action_decides_about_the_umbrella():
 
 
 def test_umbrella_chains_of_different_lengths_in_one_batch():
-    env = UmbrellaChain(chain_length=jnp.array([1, 3], jnp.int32))
+    env = UmbrellaChain(chain_length=np.array([1, 3], np.int32))
     env = jaxenvs.vectorize(env, 2, batched=("chain_length",), autoreset_mode="disabled")
-    state, _ = env.reset(KEY)
-    _, timestep = env.step(state, jnp.zeros(2, jnp.int32), KEY)
+    state, _ = jax.jit(env.reset)(KEY)
+    _, timestep = jax.jit(env.step)(state, np.zeros(2, np.int32), KEY)
     assert timestep.terminated.tolist() == [True, False]
 
 
@@ -157,14 +149,14 @@ def test_images_come_from_a_folder_or_are_passed(tmp_path):
             (tmp_path / name).write_bytes(file.read())
     np.testing.assert_array_equal(Mnist(data_dir=str(tmp_path)).images, images)
     env = Mnist(images=images[:2], labels=labels[:2], signed_pixels=False)
-    state, timestep = env.reset(KEY)
+    state, timestep = jax.device_get(jax.jit(env.reset)(KEY))
     np.testing.assert_allclose(timestep.observation, images[state.index] / 255, rtol=1e-6)
-    _, timestep = env.step(state, jnp.int32(labels[state.index]), KEY)
+    _, timestep = jax.device_get(jax.jit(env.step)(state, np.int32(labels[state.index]), KEY))
     assert timestep.reward == 1 and not timestep.observation.any()
 
 
 def test_bright_pixels_are_negative_as_in_bsuite():
-    _, timestep = Mnist().reset(KEY)
+    _, timestep = jax.device_get(jax.jit(Mnist().reset)(KEY))
     assert timestep.observation.min() < 0 and timestep.observation in Mnist().observation_space
 
 

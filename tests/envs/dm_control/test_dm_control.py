@@ -64,7 +64,8 @@ def test_both_engines_have_the_same_interface():
             state, timestep = jax.jit(env.reset)(jax.random.key(0))
             turn = np.asarray(timestep.observation["orientation"])
             np.testing.assert_allclose((turn**2).sum(axis=1), 1, rtol=1e-5)
-            state, timestep = env.step(state, np.zeros((2, 1), np.float32), jax.random.key(1))
+            action = np.zeros((2, 1), np.float32)
+            state, timestep = jax.jit(env.step)(state, action, jax.random.key(1))
             assert timestep.observation["orientation"].dtype == np.float32
             assert timestep.reward.shape == (2,)
     finally:
@@ -97,13 +98,13 @@ def test_parameters_that_the_suite_does_not_have_need_mjx():
 def test_pictures_show_the_target():
     env = jaxenvs.make(REACHER).unwrapped
     state, _ = jax.jit(env.reset)(jax.random.key(0))
-    places = state.drawn["geom_pos"]
+    places = np.array(state.drawn["geom_pos"])
     target = env._original.geom("target").id
-    draw = jax.jit(env.render)
-    here, there = (
-        np.asarray(draw(state.replace(drawn={"geom_pos": places.at[target, :2].set(place)})))
-        for place in (0.1, -0.1)
-    )
+    draw, pictures = jax.jit(env.render), []
+    for place in (0.1, -0.1):
+        places[target, :2] = place
+        pictures.append(np.asarray(draw(state.replace(drawn={"geom_pos": places.copy()}))))
+    here, there = pictures
     changed = (here != there).any(axis=-1)
     assert changed[:240, 240:].any() and changed[240:, :240].any()
 
@@ -112,7 +113,7 @@ def test_undrawn_values_are_those_of_the_physics_parameter():
     usual = jaxenvs.make(REACHER).unwrapped
     places = usual._original.geom_pos + 0.25
     moved = usual.replace(physics={"geom_pos": places})
-    state, _ = jax.jit(moved.reset)(jax.random.key(0))
+    state, _ = jax.device_get(jax.jit(moved.reset)(jax.random.key(0)))
     target = usual._original.geom("target").id
     np.testing.assert_allclose(
         np.delete(state.drawn["geom_pos"], target, 0), np.delete(places, target, 0), rtol=1e-6
@@ -141,21 +142,21 @@ def test_a_time_limit_truncates_an_episode():
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     step = jax.jit(env.step)
     for i in range(3):
-        state, timestep = step(state, jnp.zeros(1), jax.random.key(i))
+        state, timestep = step(state, np.zeros(1, np.float32), jax.random.key(i))
         assert bool(timestep.truncated) == (i == 2) and not timestep.terminated
 
 
 def test_springs_at_rest_end_an_episode():
     env = jaxenvs.make("dm_control/lqr-lqr_2_1")
-    state, _ = jax.jit(env.reset)(jax.random.key(0))
-    again, _ = jax.jit(env.reset)(jax.random.key(1))
+    reset = jax.jit(env.reset)
+    state, again = (jax.device_get(reset(jax.random.key(seed))[0]) for seed in (0, 1))
     springs = state.drawn["jnt_stiffness"], again.drawn["jnt_stiffness"]
     assert not np.allclose(*springs) and all(((x >= 15) & (x < 25)).all() for x in springs)
     np.testing.assert_allclose((state.qpos**2).sum(), 2, rtol=1e-6)
     step = jax.jit(env.step)
     for size, ends in ((1e-4, False), (1e-8, True)):
-        still = state.replace(qpos=jnp.full(2, size))
-        _, timestep = step(still, jnp.zeros(1), jax.random.key(0))
+        still = state.replace(qpos=np.full(2, size, np.float32))
+        _, timestep = step(still, np.zeros(1, np.float32), jax.random.key(0))
         assert timestep.terminated == ends and timestep.reward > 0.999
 
 

@@ -9,11 +9,16 @@ from jaxenvs.errors import ParameterError
 
 
 def at(bits, goal):
-    return BitFlippingState(bits=jnp.array(bits, jnp.int8), goal=jnp.array(goal, jnp.int8))
+    return BitFlippingState(bits=np.array(bits, np.int8), goal=np.array(goal, np.int8))
+
+
+@jax.jit
+def compiled(env, state, action):
+    return env.step(state, action, jax.random.key(0))
 
 
 def step(env, state, action):
-    return env.step(state, jnp.int32(action), jax.random.key(0))
+    return jax.device_get(compiled(env, state, np.int32(action)))
 
 
 def test_step_flips_one_bit_and_keeps_the_goal():
@@ -39,7 +44,8 @@ def test_starting_at_the_goal_does_not_terminate():
 
 
 def test_bits_and_goal_are_uniform_and_independent():
-    state, _ = jax.vmap(BitFlipping(num_bits=2).reset)(jax.random.split(jax.random.key(0), 8_000))
+    keys = jax.random.split(jax.random.key(0), 8_000)
+    state, _ = jax.jit(jax.vmap(BitFlipping(num_bits=2).reset))(keys)
     cases = np.concatenate([state.bits, state.goal], axis=1) @ [8, 4, 2, 1]
     counts = np.bincount(cases, minlength=16)
     assert len(counts) == 16 and (abs(counts - 500) < 110).all()  # 5 standard deviations
@@ -61,9 +67,10 @@ def test_flipping_the_wrong_bits_reaches_every_goal():
         distance = (state.inner.bits != state.inner.goal).sum()
         return distance, jax.lax.scan(step, carry, None, length=15)[1]
 
-    distance, (timesteps, done) = jax.vmap(episode)(jax.random.split(jax.random.key(2), 128))
+    keys = jax.random.split(jax.random.key(2), 128)
+    distance, (timesteps, done) = jax.device_get(jax.jit(jax.vmap(episode))(keys))
     assert (timesteps.terminated & ~done).any(axis=1).all()
-    returns = jnp.where(done, 0, timesteps.reward).sum(axis=1)
+    returns = np.where(done, 0, timesteps.reward).sum(axis=1)
     np.testing.assert_array_equal(returns, -(distance - 1))  # no episode starts at its goal here
 
 
@@ -77,7 +84,8 @@ def transitions():
         actions = env.action_space.sample(key, shape=(12,))
         return jax.lax.scan(lambda state, action: env.step(state, action, key), state, actions)[1]
 
-    return env, jax.vmap(episode)(jax.random.split(jax.random.key(3), 64))
+    keys = jax.random.split(jax.random.key(3), 64)
+    return env, jax.device_get(jax.jit(jax.vmap(episode))(keys))
 
 
 def test_compute_reward_matches_the_steps(transitions):
@@ -99,7 +107,7 @@ def test_transition_succeeds_for_its_achieved_goal(transitions):
 
 
 def test_render_marks_matching_bits():
-    picture = np.asarray(BitFlipping(num_bits=3).render(at([1, 0, 1], [1, 1, 0])))
+    picture = np.asarray(jax.jit(BitFlipping(num_bits=3).render)(at([1, 0, 1], [1, 1, 0])))
     assert picture.shape == (48, 72, 3)
     middles = picture[[12, 36]][:, [12, 36, 60]]  # bits above, goal below
     assert (middles == np.array([[1, 0, 1], [1, 1, 0]])[..., None] * 255).all()

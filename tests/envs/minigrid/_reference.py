@@ -1,6 +1,5 @@
 """Conversions between states of minigrid's environments and ours."""
 
-import jax.numpy as jnp
 import numpy as np
 from minigrid.core.world_object import Ball, Box, Door, Floor, Goal, Key, Lava, Wall
 
@@ -59,15 +58,15 @@ def inject(env, level, task=()):
     mission = ()
     if "{}" in level.mission:
         words = [level.vocabulary.index(word) for word in missions.split(env.mission)]
-        mission = jnp.asarray(np.pad(np.uint8(words), (0, level.mission_length - len(words))))
+        mission = np.pad(np.uint8(words), (0, level.mission_length - len(words)))
     x, y = map(int, env.agent_pos)
     return MiniGridState(
-        grid=jnp.asarray(grid.reshape(env.height, env.width), level.cell_type),
-        x=jnp.int32(x),
-        y=jnp.int32(y),
-        direction=jnp.int32(int(env.agent_dir)),
-        carrying=jnp.asarray(to_cell(env.carrying), level.cell_type),
-        step_count=jnp.int32(env.step_count),
+        grid=np.asarray(grid.reshape(env.height, env.width), level.cell_type),
+        x=np.int32(x),
+        y=np.int32(y),
+        direction=np.int32(int(env.agent_dir)),
+        carrying=np.asarray(to_cell(env.carrying), level.cell_type),
+        step_count=np.int32(env.step_count),
         mission=mission,
         task=task,
     )

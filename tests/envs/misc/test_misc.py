@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -51,7 +50,7 @@ def numbers(cls, **fields):
 
     def convert(value):
         array = np.asarray(value)
-        return jnp.asarray(array, np.int32 if array.dtype.kind == "i" else np.float32)
+        return array.astype(np.int32 if array.dtype.kind == "i" else np.float32)
 
     return cls(**{name: convert(value) for name, value in fields.items()})
 
@@ -67,8 +66,8 @@ def compiled(has_draws):
 
 
 def step(env, state, action, draws=None):
-    action = jnp.asarray(action, env.action_space.dtype)
-    return compiled(draws is not None)(env, state, action, draws)
+    action = np.asarray(action, env.action_space.dtype)
+    return jax.device_get(compiled(draws is not None)(env, state, action, draws))
 
 
 def keys(count):
@@ -100,19 +99,19 @@ def test_the_four_rooms_have_the_walls_of_the_map():
     ],
 )
 def test_walls_stop_the_agent_and_doors_let_it_pass(start, action, end):
-    state, timestep = step(FourRooms(), rooms(*start), action, jnp.int32(-1))
+    state, timestep = step(FourRooms(), rooms(*start), action, np.int32(-1))
     assert (state.row, state.column) == end
     np.testing.assert_array_equal(timestep.observation, [*end, 8, 9])
     assert timestep.reward == 0 and not timestep.terminated
 
 
 def test_the_goal_ends_the_episode_with_a_reward():
-    _, timestep = step(FourRooms(), rooms(8, 8), RIGHT, jnp.int32(-1))
+    _, timestep = step(FourRooms(), rooms(8, 8), RIGHT, np.int32(-1))
     assert timestep.reward == 1 and timestep.terminated
 
 
 def test_a_drawn_action_replaces_the_agents():
-    state, _ = step(FourRooms(), rooms(3, 3), RIGHT, jnp.int32(DOWN))
+    state, _ = step(FourRooms(), rooms(3, 3), RIGHT, np.int32(DOWN))
     assert (state.row, state.column) == (4, 3)
 
 
@@ -125,7 +124,7 @@ def test_a_third_of_the_moves_goes_in_another_direction():
 
 def test_resampled_starts_are_free_cells_other_than_the_goal():
     env = FourRooms(resample_init_pos=True, resample_goal_pos=True)
-    state, _ = jax.jit(jax.vmap(env.reset))(keys(5_000))
+    state, _ = jax.device_get(jax.jit(jax.vmap(env.reset))(keys(5_000)))
     assert is_free(state.row, state.column).all()
     assert len({*zip(state.row.tolist(), state.column.tolist(), strict=True)}) == 104
     assert len({*zip(state.goal_row.tolist(), state.goal_column.tolist(), strict=True)}) == 104
@@ -134,7 +133,7 @@ def test_resampled_starts_are_free_cells_other_than_the_goal():
 
 def test_the_map_shows_the_agent_in_its_own_cell():
     env = FourRooms(use_visual_obs=True)
-    observation = env._observe(rooms(11, 2))
+    observation = np.asarray(jax.jit(env._observe)(rooms(11, 2)))
     assert np.argwhere(observation[..., 1] == 1).tolist() == [[11, 2]]
     np.testing.assert_array_equal(observation[..., 0] == 0, is_free(*np.indices((13, 13))))
 
@@ -153,19 +152,19 @@ def maze(row, column, goal=(8, 8), action=0, reward=0.0, time=0):
 
 
 def test_the_agent_sees_the_walls_around_it_and_its_last_step():
-    _, timestep = step(MetaMaze(), maze(0, 1, time=4), LEFT, jnp.int32(0))
+    _, timestep = step(MetaMaze(), maze(0, 1, time=4), LEFT, np.int32(0))
     walls = [1, 1, 1, 1, 0, 0, 1, 0, 1]  # at (0, 0): two outer walls and the pillar at (1, 1)
     np.testing.assert_array_equal(timestep.observation, [*walls, 0, 0, 0, 1, 0, 5])
 
 
 def test_a_move_against_a_wall_is_punished():
-    state, timestep = step(MetaMaze(punishment=-1.5), maze(0, 1), DOWN, jnp.int32(0))
+    state, timestep = step(MetaMaze(punishment=-1.5), maze(0, 1), DOWN, np.int32(0))
     assert (state.row, state.column) == (0, 1)  # (1, 1) is a pillar
     assert timestep.reward == -1.5
 
 
 def test_the_agent_goes_on_elsewhere_from_the_goal():
-    state, timestep = step(MetaMaze(), maze(8, 7), RIGHT, jnp.int32(4 * 9 + 6))
+    state, timestep = step(MetaMaze(), maze(8, 7), RIGHT, np.int32(4 * 9 + 6))
     assert (state.row, state.column, state.goal_row, state.goal_column) == (4, 6, 8, 8)
     assert timestep.reward == 10 and timestep.observation[-2] == 10
     assert not timestep.terminated
@@ -183,7 +182,7 @@ def test_the_agent_never_goes_on_from_the_goal_itself(goal):
 
 @pytest.mark.parametrize(("size", "middle"), [(3, 0), (5, 2), (9, 4), (11, 4)])
 def test_the_agent_starts_in_a_free_cell_in_the_middle(size, middle):
-    state, _ = MetaMaze(maze_size=size).reset(jax.random.key(0))
+    state, _ = jax.device_get(jax.jit(MetaMaze(maze_size=size).reset)(jax.random.key(0)))
     assert (state.row, state.column) == (middle, middle)
     assert MetaMaze(maze_size=size)._is_free(middle, middle)
 
@@ -202,13 +201,15 @@ def robot(position, goal=(0.0, 1.0), time=0):
 
 
 def test_the_robot_moves_by_the_clipped_action():
-    state, timestep = step(PointRobot(), robot((0.5, 0.0), time=49), (-0.05, 3.0), jnp.zeros(2))
+    state, timestep = step(
+        PointRobot(), robot((0.5, 0.0), time=49), (-0.05, 3.0), np.zeros(2, np.float32)
+    )
     np.testing.assert_allclose(state.position, [0.45, 0.1])
     np.testing.assert_allclose(timestep.observation, [0.45, 0.1, 0, -0.05, 3, 0], atol=1e-6)
 
 
 def test_the_robot_starts_again_after_a_step_from_the_goal():
-    start = jnp.array([0.5, 0.5], jnp.float32)  # half of the radius, half of pi
+    start = np.array([0.5, 0.5], np.float32)  # half of the radius, half of pi
     state, timestep = step(PointRobot(), robot((0.1, 0.9)), (0.1, 0.1), start)
     np.testing.assert_allclose(state.position, [0, 0.5], atol=1e-6)
     assert timestep.reward == 1 and timestep.observation[2] == 1
@@ -216,14 +217,14 @@ def test_the_robot_starts_again_after_a_step_from_the_goal():
 
 def test_the_dense_reward_is_the_distance_before_the_step():
     env = PointRobot(dense_reward=True, center_init=True)
-    state, timestep = step(env, robot((0.6, 0.2)), (0.1, 0.1), jnp.zeros(2))
+    state, timestep = step(env, robot((0.6, 0.2)), (0.1, 0.1), np.zeros(2, np.float32))
     np.testing.assert_allclose(timestep.reward, -1.0)
-    state, timestep = step(env, robot((0.0, 0.9)), (0.1, 0.1), jnp.zeros(2))
+    state, timestep = step(env, robot((0.0, 0.9)), (0.1, 0.1), np.zeros(2, np.float32))
     np.testing.assert_allclose(state.position, 0)
 
 
 def test_goals_are_on_the_upper_half_circle():
-    state, _ = jax.jit(jax.vmap(PointRobot(circle_radius=2.0).reset))(keys(200))
+    state, _ = jax.device_get(jax.jit(jax.vmap(PointRobot(circle_radius=2.0).reset))(keys(200)))
     np.testing.assert_allclose(np.hypot(*state.goal.T), 2, rtol=1e-5)
     assert (state.goal[:, 1] > -1e-5).all() and (np.hypot(*state.position.T) <= 2).all()
 
@@ -234,14 +235,15 @@ def test_goals_are_on_the_upper_half_circle():
 def test_an_arm_pays_if_the_number_is_below_its_probability():
     state = numbers(BernoulliBanditState, probability=0.9, last_action=0, last_reward=0.0, time=0)
     for action, u, reward in ((0, 0.89, 1), (0, 0.91, 0), (1, 0.09, 1), (1, 0.11, 0)):
-        _, timestep = step(BernoulliBandit(), state, action, jnp.float32(u))
+        _, timestep = step(BernoulliBandit(), state, action, np.float32(u))
         assert timestep.reward == reward
         expected = [reward, action == 0, action == 1, -0.98]
         np.testing.assert_allclose(timestep.observation, expected, rtol=1e-5)
 
 
 def test_either_arm_is_the_better_one():
-    state, _ = jax.jit(jax.vmap(BernoulliBandit(reward_prob=0.2).reset))(keys(1_000))
+    reset = jax.jit(jax.vmap(BernoulliBandit(reward_prob=0.2).reset))
+    state, _ = jax.device_get(reset(keys(1_000)))
     values, counts = np.unique(state.probability, return_counts=True)
     np.testing.assert_allclose(values, [0.2, 0.8], rtol=1e-6)
     assert abs(counts[0] - 500) < 80  # 5 standard deviations
@@ -250,7 +252,7 @@ def test_either_arm_is_the_better_one():
 def test_one_arm_pays_nothing_and_the_other_its_mean_and_noise():
     state = numbers(GaussianBanditState, mu=0.5, last_action=0, last_reward=0.0, time=99)
     for action, reward in ((0, 0.0), (1, 0.3)):
-        _, timestep = step(GaussianBandit(), state, action, jnp.float32(-2))
+        _, timestep = step(GaussianBandit(), state, action, np.float32(-2))
         np.testing.assert_allclose(timestep.reward, reward, rtol=1e-6)
         assert timestep.observation[3] == 1
 
@@ -354,7 +356,7 @@ def test_observation_shows_paddles_ball_and_its_last_position():
 
 
 def test_every_episode_starts_in_the_middle():
-    state, _ = Pong().reset(jax.random.key(0))
+    state, _ = jax.device_get(jax.jit(Pong().reset)(jax.random.key(0)))
     assert (state.ball_row, state.ball_column, state.left, state.right) == (15, 20, 15, 15)
 
 

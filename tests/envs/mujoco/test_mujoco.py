@@ -1,6 +1,7 @@
 """Gymnasium's MuJoCo tasks. tests/parity compares them with Gymnasium's."""
 
 import contextlib
+import functools
 import inspect
 
 import gymnasium
@@ -62,41 +63,54 @@ def contacts_in_c(data):
 
 
 def contacts_in_mjx(model, qpos):
-    """Returns those of MJX's contacts: [n, 13]."""
+    """Returns those of MJX's contacts, [n, 13], and their geoms, [n, 2]."""
     there = mjx.put_model(model, impl="jax")
     data = mjx.make_data(there).replace(qpos=qpos)
     found = mjx.collision(there, mjx.kinematics(there, data))._impl.contact
-    return jnp.column_stack([found.dist, found.pos, found.frame.reshape(-1, 9)])
+    return jnp.column_stack([found.dist, found.pos, found.frame.reshape(-1, 9)]), found.geom
 
 
-def contacts(body):
-    """Returns the contacts of C MuJoCo, of ours, and of plain MJX: [n, 13], sorted by distance."""
-    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
+@functools.cache
+def contacts():
+    """Returns the contacts of C MuJoCo, of ours, and of plain MJX: {name: [n, 13]} of each.
+
+    One model has all pairs; geoms of different pairs do not collide. Contacts are sorted by
+    distance.
+    """
+    bodies = "".join(
+        xml.replace("<geom", f'<geom contype="{1 << i}" conaffinity="{1 << i}"')
+        for i, xml in enumerate(GEOMS.values())
+    )
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    theirs = contacts_in_c(data)
-    assert theirs
+    numbers = {}
 
-    def collide():
-        rows = np.asarray(contacts_in_mjx(model, jnp.asarray(model.qpos0)))
-        return rows[np.argsort(rows[:, 0])][: len(theirs)]
+    def split(rows, geoms):
+        """Returns the rows of each pair that are in contact: as many as in C, which come first."""
+        found, pair = {}, model.geom_contype[np.asarray(geoms)[:, 0]]
+        for i, name in enumerate(GEOMS):
+            of_pair = np.asarray(rows)[pair == 1 << i]
+            number = numbers.setdefault(name, len(of_pair))
+            found[name] = of_pair[np.argsort(of_pair[:, 0])][:number]
+        return found
 
+    def collide(qpos):
+        return contacts_in_mjx(model, qpos)
+
+    theirs = split(contacts_in_c(data), data.contact.geom)
+    assert all(numbers.values())
     with conventions("float64"):
-        ours = collide()
-    with (
-        jax.enable_x64(True),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):
-        plain = collide()
-    return np.stack(sorted(theirs, key=lambda row: row[0])), ours, plain
+        ours = split(*jax.jit(collide)(model.qpos0))
+    with jax.enable_x64(True), usual_promotion():
+        plain = split(*jax.jit(lambda qpos: collide(qpos))(model.qpos0))  # not the program above
+    return theirs, ours, plain
 
 
 @pytest.mark.parametrize("name", GEOMS)
 def test_contacts_are_those_of_c_mujoco(name):
-    with jax.enable_x64(True):
-        theirs, ours, _ = contacts(GEOMS[name])
-    np.testing.assert_allclose(ours, theirs, atol=1e-13)
+    theirs, ours, _ = contacts()
+    np.testing.assert_allclose(ours[name], theirs[name], atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +127,8 @@ def test_contacts_are_those_of_c_mujoco(name):
 )
 def test_plain_mjx_has_other_contacts(name, error):
     # If this fails, the installed MJX is mended: remove our function from `_mjx`.
-    with jax.enable_x64(True):
-        theirs, _, plain = contacts(GEOMS[name])
-    assert np.abs(plain - theirs).max() > error
+    theirs, _, plain = contacts()
+    assert np.abs(plain[name] - theirs[name]).max() > error
 
 
 @pytest.mark.parametrize("is_planar", [False, True])
@@ -138,7 +151,7 @@ def test_contacts_of_boxes_are_those_of_c_mujoco(is_planar):
             places.append(data.qpos.copy())
             expected.append(contacts_in_c(data))
     with conventions("float64"):
-        collide = jax.jit(jax.vmap(lambda qpos: contacts_in_mjx(model, qpos)))
+        collide = jax.jit(jax.vmap(lambda qpos: contacts_in_mjx(model, qpos)[0]))
         found = np.asarray(collide(np.stack(places)))
     for ours, theirs in zip(found, expected, strict=True):
         ours = ours[ours[:, 0] <= 0]
@@ -160,7 +173,7 @@ def test_the_line_search_gives_the_bits_of_mjx():
         data = mjx.make_data(there).replace(qvel=velocity)
         return jax.lax.fori_loop(0, 4, lambda _, data: mjx.step(there, data), data).qvel
 
-    velocities = jax.random.normal(jax.random.key(0), (5, 6))
+    velocities = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
     with usual_promotion():
         plain = jax.jit(jax.vmap(simulate))(velocities)
     with conventions("float32"):
@@ -194,23 +207,24 @@ def test_every_option_of_gymnasium_has_its_default(id):
 
 
 def test_changed_physics_change_the_motion_of_each_instance():
-    gravity = jnp.array([[0.0, 0.0, -9.81], [0.0, 0.0, 0.0], [0.0, 0.0, 9.81]])
+    gravity = np.array([[0.0, 0.0, -9.81], [0.0, 0.0, 0.0], [0.0, 0.0, 9.81]])
     env = jaxenvs.make_vec(
         SMALL, 3, batched=["physics"], physics={"opt.gravity": gravity}, reset_noise_scale=0.0
     )
     assert isinstance(env, VectorizedEnv)  # a pool has no such parameter
-    state, _ = jax.jit(env.reset)(jax.random.key(0))
-    state = state.replace(inner=state.inner.replace(qpos=state.inner.qpos.at[:, 1].set(0.1)))
+    key = jax.random.key(0)
+    state, _ = jax.device_get(jax.jit(env.reset)(key))
+    state = state.replace(inner=state.inner.replace(qpos=np.float32([[0, 0.1]] * 3)))
     own = jax.tree.map(lambda leaf: leaf[2], state.inner)
     step = jax.jit(env.step)
-    for i in range(5):
-        state, timestep = step(state, jnp.zeros((3, 1)), jax.random.key(i))
-    angle = np.asarray(timestep.observation[:, 1])
+    for _ in range(5):
+        state, timestep = step(state, np.zeros((3, 1), np.float32), key)
+    angle = np.asarray(timestep.observation)[:, 1]
     assert angle[0] > 0.101 and abs(angle[1] - 0.1) < 1e-6 and angle[2] < 0.099
     alone = jaxenvs.make(SMALL, physics={"opt.gravity": (0.0, 0.0, 9.81)}).unwrapped
     step = jax.jit(alone.step)
-    for i in range(5):
-        own, timestep = step(own, jnp.zeros(1), jax.random.key(i))
+    for _ in range(5):
+        own, timestep = step(own, np.zeros(1, np.float32), key)
     np.testing.assert_allclose(timestep.observation[1], angle[2], rtol=1e-5)
 
 
@@ -222,12 +236,11 @@ def test_step_can_be_differentiated_forward():
         return env.step(state, action[None], jax.random.key(0))[0].qpos[1]
 
     @jax.jit
-    def slopes(action):
-        slope = jax.jvp(angle, (action,), (jnp.float32(1),))[1]
-        low, high = jax.lax.map(angle, action + jnp.array([-1.0, 1.0]))
-        return slope, (high - low) / 2
+    def with_slopes(actions):
+        return jax.lax.map(lambda x: jax.jvp(angle, (x,), (jnp.float32(1),)), actions)
 
-    slope, difference = slopes(jnp.float32(0.5))
+    (low, _, high), (_, slope, _) = jax.device_get(with_slopes(np.float32([-0.5, 0.5, 1.5])))
+    difference = (high - low) / 2
     np.testing.assert_allclose(slope, difference, rtol=1e-2)
 
 
@@ -275,11 +288,12 @@ def test_actions_are_not_broadcast():
 
 def test_pictures_follow_the_body():
     env = jaxenvs.make("Ant-v5").unwrapped
-    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    state, _ = jax.device_get(jax.jit(env.reset)(jax.random.key(0)))
+    far, crooked = np.arange(15) < 2, np.arange(15) >= 7
     draw = jax.jit(env.render)
     here = np.asarray(draw(state))
-    there = np.asarray(draw(state.replace(qpos=state.qpos.at[:2].add(10.0))))
-    bent = np.asarray(draw(state.replace(qpos=state.qpos.at[7:].add(0.5))))
+    there = np.asarray(draw(state.replace(qpos=state.qpos + np.float32(10 * far))))
+    bent = np.asarray(draw(state.replace(qpos=state.qpos + np.float32(0.5 * crooked))))
     assert here.shape == (480, 480, 3) and here.dtype == np.uint8
     assert len(np.unique(here.reshape(-1, 3), axis=0)) > 100
     middle = (slice(180, 300), slice(180, 300))

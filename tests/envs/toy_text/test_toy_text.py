@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,30 +24,33 @@ KEY = jax.random.key(0)
 
 def value_iteration(env, sweeps):
     """Returns the values of all states without discount, float32[num_states]."""
-    return load("value_iteration").action_values(env.table, 1.0, sweeps).max(axis=-1)
+    action_values = load("value_iteration").action_values
+    return jax.jit(lambda env: action_values(env.table, 1.0, sweeps).max(axis=-1))(env)
 
 
 def test_optimal_values_are_those_in_gymnasiums_registry():
     assert value_iteration(FrozenLake(), 2_000)[0] == pytest.approx(14 / 17, abs=1e-3)
     assert value_iteration(CliffWalking(), 50)[36] == -13
-    values = value_iteration(Taxi(), 50)
-    starts = jax.vmap(lambda key: Taxi().reset(key)[0].s)(jax.random.split(KEY, 4_000))
+    values = np.asarray(value_iteration(Taxi(), 50))
+    starts = jax.jit(jax.vmap(lambda key: Taxi().reset(key)[0].s))(jax.random.split(KEY, 4_000))
     assert values[starts].mean() == pytest.approx(7.93, abs=0.2)  # 20 minus 13 steps on average
 
 
 def test_an_own_map_is_a_leaf_that_can_differ_between_instances():
-    maps = jnp.stack([generate_random_map(key, size=4) for key in jax.random.split(KEY, 3)])
+    make_maps = jax.jit(jax.vmap(lambda key: generate_random_map(key, size=4)))
+    maps = np.asarray(make_maps(jax.random.split(KEY, 3)))
     env = jaxenvs.vectorize(FrozenLake(desc=maps, is_slippery=False), 3, batched=("desc",))
-    state, timestep = env.reset(KEY)
+    state, timestep = jax.jit(env.reset)(KEY)
     assert timestep.observation.tolist() == [0, 0, 0]
-    _, timestep = env.step(state, jnp.full(3, 2, jnp.int32), KEY)
+    _, timestep = jax.jit(env.step)(state, np.full(3, 2, np.int32), KEY)
     letters = maps[:, 0, 1]
     np.testing.assert_array_equal(timestep.terminated, letters == ord("H"))
 
 
 def test_random_maps_have_a_path():
-    maps = jax.vmap(lambda key: generate_random_map(key, 5, 0.5))(jax.random.split(KEY, 200))
-    for board in np.asarray(maps):
+    make_maps = jax.jit(jax.vmap(lambda key: generate_random_map(key, 5, 0.5)))
+    maps = np.asarray(make_maps(jax.random.split(KEY, 200)))
+    for board in maps:
         reached, found = {(0, 0)}, {(0, 0)}
         while found:
             near = {(r + i, c + j) for r, c in found for i, j in ((0, 1), (1, 0), (0, -1), (-1, 0))}
@@ -73,17 +75,20 @@ def test_wrong_maps_are_rejected(desc):
 
 
 def test_a_fall_off_the_cliff_leads_back_to_the_start():
-    state, timestep = CliffWalking().step(TabularState(s=jnp.int32(30)), jnp.int32(2), KEY)
+    step = jax.jit(CliffWalking().step)
+    state, timestep = step(TabularState(s=np.int32(30)), np.int32(2), KEY)
     assert (state.s, timestep.reward, timestep.terminated) == (36, -100, False)
-    state, timestep = CliffWalking().step(TabularState(s=jnp.int32(35)), jnp.int32(2), KEY)
+    state, timestep = step(TabularState(s=np.int32(35)), np.int32(2), KEY)
     assert (state.s, timestep.reward, timestep.terminated) == (47, -1, True)
 
 
 def test_taxi_drives_picks_up_and_drops_off():
+    move = jax.jit(Taxi().step)
+
     def step(row, column, passenger, destination, action):
-        s = jnp.int32(taxi.encode(row, column, passenger, destination))
-        state, timestep = Taxi().step(
-            TaxiState(s=s, is_fickle=jnp.bool_(False)), jnp.int32(action), KEY
+        s = np.int32(taxi.encode(row, column, passenger, destination))
+        state, timestep = jax.device_get(
+            move(TaxiState(s=s, is_fickle=np.bool_(False)), np.int32(action), KEY)
         )
         where = tuple(int(part) for part in taxi.decode(state.s))
         return where, float(timestep.reward), bool(timestep.terminated)
@@ -98,11 +103,21 @@ def test_taxi_drives_picks_up_and_drops_off():
 
 def hand(total, has_ace=False, is_first=True, dealer=5):
     return BlackjackState(
-        total=jnp.int32(total),
-        has_ace=jnp.bool_(has_ace),
-        is_first=jnp.bool_(is_first),
-        dealer=jnp.int32(dealer),
+        total=np.int32(total),
+        has_ace=np.bool_(has_ace),
+        is_first=np.bool_(is_first),
+        dealer=np.int32(dealer),
     )
+
+
+@jax.jit
+def compiled(env, state, action, draws):
+    return env.apply(state, action, draws)
+
+
+def apply(env, state, action, card, dealer_score):
+    draws = BlackjackDraws(card=np.int32(card), dealer_score=np.int32(dealer_score))
+    return jax.device_get(compiled(env, state, np.int32(action), draws))
 
 
 @pytest.mark.parametrize(
@@ -119,24 +134,22 @@ def hand(total, has_ace=False, is_first=True, dealer=5):
     ],
 )
 def test_blackjack_pays_by_the_rules(options, state, dealer_score, reward):
-    draws = BlackjackDraws(card=jnp.int32(1), dealer_score=jnp.int32(dealer_score))
-    _, timestep = Blackjack(**options).apply(state, jnp.int32(0), draws)
+    _, timestep = apply(Blackjack(**options), state, 0, 1, dealer_score)
     assert timestep.reward == reward and timestep.terminated
 
 
 def test_an_ace_counts_as_eleven_until_the_sum_exceeds_21():
-    draws = BlackjackDraws(card=jnp.int32(9), dealer_score=jnp.int32(0))
-    state, timestep = Blackjack().apply(hand(6, has_ace=True), jnp.int32(1), draws)
+    state, timestep = apply(Blackjack(), hand(6, has_ace=True), 1, 9, 0)
     assert timestep.observation == (15, 5, 0) and not timestep.terminated
-    _, timestep = Blackjack().apply(state, jnp.int32(1), draws)
+    _, timestep = apply(Blackjack(), state, 1, 9, 0)
     assert timestep.reward == -1 and timestep.terminated
 
 
 def test_chain_rewards():
-    env = NChain(slip=0.0)
-    state, timestep = env.step(TabularState(s=jnp.int32(4)), jnp.int32(0), KEY)
+    step = jax.jit(NChain(slip=0.0).step)
+    state, timestep = step(TabularState(s=np.int32(4)), np.int32(0), KEY)
     assert (state.s, timestep.reward) == (4, 10)
-    state, timestep = env.step(TabularState(s=jnp.int32(3)), jnp.int32(1), KEY)
+    state, timestep = step(TabularState(s=np.int32(3)), np.int32(1), KEY)
     assert (state.s, timestep.reward) == (0, 2)
     with pytest.raises(ParameterError, match="at least 2"):
         NChain(n=1)
