@@ -153,7 +153,7 @@ def _dropped_programs():
     """
     yield
     mappings = Path("/proc/self/maps")  # on Linux only
-    if mappings.exists() and mappings.read_bytes().count(b"\n") > 20_000:
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > 12_000:
         programs = sys.modules.get("jaxenvs.faces._programs")
         if programs is not None:
             programs._cached_programs.cache_clear()

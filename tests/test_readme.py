@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,11 +30,18 @@ def test_relative_links_lead_somewhere(page):
 
 def test_every_make_target_that_is_named_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
-    command = re.compile(r"(?:^|`|=\S+ )make ([a-z]+)", re.MULTILINE)
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / ".ci" / "run")
+    command = re.compile(r"(?:^|`|=\S+ )make ([a-z-]+)", re.MULTILINE)
     named = {name for page in pages for name in command.findall(page.read_text(encoding="utf-8"))}
-    assert {"demo", "test"} <= named <= targets
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+        for job in jobs.values():
+            makes = [step["run"] for step in job["steps"] if step.get("run", "").startswith("make ")]
+            named |= {text.split()[1] for text in makes if "${{" not in text}
+            if any("matrix.target" in text for text in makes):
+                named |= {*job["strategy"]["matrix"]["target"]}
+    assert {"demo", "test", "test-nightly"} <= named <= targets
 
 
 def test_every_extra_that_is_named_exists():
