@@ -351,7 +351,7 @@ MUTANTS = (
     Mutant(
         "check-env-skips-final-observations",
         "jaxenvs/testing/_run_checks.py",
-        '"after_inside": inside(after),',
+        '"after_inside": inside(timestep.final_observation),',
         '"after_inside": inside(before),',
         ("tests/testing/test_check_env.py",),
     ),

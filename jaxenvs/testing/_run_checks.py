@@ -62,18 +62,63 @@ class RandomTruncation(Wrapper[RandomTruncationState]):
         return RandomTruncationState(inner=inner, steps_left=steps_left), timestep
 
 
-def check_rollout(
+def check_runs(
     env: Environment, seed: int, num_steps: int, num_envs: int, report: CheckReport
 ) -> None:
-    """Checks observations against their space, that rewards are finite, and reproducibility."""
+    """Checks a random rollout, and that every kind of autoreset agrees with a plain loop."""
     key = jax.random.key(seed)
+
+    def play(env: Environment) -> tuple[Any, Any]:
+        return _play(env, key, num_steps=max(num_steps, RESET_STEPS), num_envs=num_envs)
+
     try:
-        first, second = (
-            jax.tree.map(_to_numpy, _play(env, key, num_steps, num_envs)) for _ in range(2)
-        )
+        first, second = (jax.tree.map(_to_numpy, play(RandomTruncation(env))[1]) for _ in range(2))
     except Exception as error:
         report.add_exception("rollout", f"a random rollout of {num_steps} steps", error)
         return
+    _check_purity(first, second, report)
+    _check_values(env, jax.tree.map(lambda leaf: leaf[:num_steps], first), report)
+    try:
+        short = RandomTruncation(env, max_doublings=3)
+        inputs, record = play(short)  # the program of the rollout, as compiling takes longest
+        chunked, alone = jax.tree.map(_to_numpy, _run_others(short, inputs, num_envs))
+        naive = jax.tree.map(lambda leaf: _to_numpy(leaf)[:RESET_STEPS], record["timestep"])
+    except Exception as error:
+        report.add_exception("autoreset", "vectorize(env)", error)
+        return
+    _check_autoreset("same_step", naive, alone["same_step"], report)
+    _check_autoreset("next_step", chunked, alone["next_step"], report)
+
+
+@partial(jax.jit, static_argnames=("num_steps", "num_envs"), compiler_options=QUICK_TO_COMPILE)
+def _play(env: Environment, key: chex.PRNGKey, num_steps: int, num_envs: int) -> tuple[Any, Any]:
+    """Acts at random. Returns keys and actions, and a record with validity of observations.
+
+    Finished instances are reset in the same step, by a naive reset of all.
+    """
+    batch = vectorize(env, num_envs, reset_chunk=num_envs)
+    inside = jax.vmap(env.observation_space.contains)
+    action_key, reset_key, scan_key = jax.random.split(key, 3)
+
+    def advance(carry: Any, xs: Any) -> Any:
+        state, before = carry
+        state, timestep = batch.step(state, *xs)
+        record = {
+            "before": before,
+            "before_inside": inside(before),
+            "after_inside": inside(timestep.final_observation),
+            "timestep": timestep,
+        }
+        return (state, timestep.observation), record
+
+    state, timestep = batch.reset(reset_key)
+    actions = env.action_space.sample(action_key, (num_steps, num_envs))
+    step_keys = jax.random.split(scan_key, num_steps)
+    _, record = jax.lax.scan(advance, (state, timestep.observation), (actions, step_keys))
+    return (reset_key, actions, step_keys), record
+
+
+def _check_purity(first: Any, second: Any, report: CheckReport) -> None:
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     if any(leaf.tobytes() != other.tobytes() for leaf, other in pairs):
         report.add(
@@ -82,20 +127,26 @@ def check_rollout(
             "The result depends on a callback or another side effect: keep what changes in the"
             " state, and draw from the key.",
         )
-    for when in ("before", "after"):
-        bad = np.argwhere(~first[f"{when}_inside"])
+
+
+def _check_values(env: Environment, record: Any, report: CheckReport) -> None:
+    """Checks observations against their space, and that rewards are finite."""
+    timestep = record["timestep"]
+    for when, shown in (("before", record["before"]), ("after", timestep.final_observation)):
+        is_inside = record[f"{when}_inside"]
+        bad = np.argwhere(~is_inside)
         if len(bad):
             t, i = map(int, bad[0])
-            observation = jax.tree.map(lambda leaf: leaf[t, i], first[when])  # noqa: B023
+            observation = jax.tree.map(lambda leaf: leaf[t, i], shown)  # noqa: B023
             found = find_outside(env.observation_space, observation, "the observation")
             report.add(
                 "observation space",
                 f"{found or 'the observation is outside its space'}, {when} step {t} of"
-                f" instance {i} ({len(bad)} of {num_steps * num_envs} are outside)",
+                f" instance {i} ({len(bad)} of {is_inside.size} are outside)",
                 "Widen the space to all possible values, or clip the observation.",
             )
             break
-    for reward in jax.tree.leaves(first["reward"]):
+    for reward in jax.tree.leaves(timestep.reward):
         bad = np.argwhere(~np.isfinite(reward))
         if len(bad):
             t, i = map(int, bad[0])
@@ -107,76 +158,32 @@ def check_rollout(
             break
 
 
-@partial(jax.jit, static_argnames=("num_steps", "num_envs"), compiler_options=QUICK_TO_COMPILE)
-def _play(env: Environment, key: chex.PRNGKey, num_steps: int, num_envs: int) -> dict[str, Any]:
-    """Acts at random. Returns observations before and after each step, and their validity."""
-    batch = vectorize(RandomTruncation(env), num_envs, reset_chunk=num_envs)
-    inside = jax.vmap(env.observation_space.contains)
-    action_key, reset_key, scan_key = jax.random.split(key, 3)
-
-    def advance(carry: Any, xs: Any) -> Any:
-        state, before = carry
-        state, timestep = batch.step(state, *xs)
-        after = timestep.final_observation
-        record = {
-            "before": before,
-            "before_inside": inside(before),
-            "after": after,
-            "after_inside": inside(after),
-            "reward": timestep.reward,
-            "terminated": timestep.terminated,
-            "truncated": timestep.truncated,
-        }
-        return (state, timestep.observation), record
-
-    state, timestep = batch.reset(reset_key)
-    actions = env.action_space.sample(action_key, (num_steps, num_envs))
-    step_keys = jax.random.split(scan_key, num_steps)
-    return jax.lax.scan(advance, (state, timestep.observation), (actions, step_keys))[1]
-
-
-def check_autoreset(env: Environment, seed: int, num_envs: int, report: CheckReport) -> None:
-    """Checks that every kind of autoreset agrees with a plain loop over one instance."""
-    key = jax.random.key(seed)
-    try:
-        batched, alone = jax.tree.map(_to_numpy, _run_autoresets(env, key, num_envs))
-    except Exception as error:
-        report.add_exception("autoreset", "vectorize(env)", error)
+def _check_autoreset(mode: str, batched: TimeStep, alone: TimeStep, report: CheckReport) -> None:
+    """Checks that a batch and plain loops over its instances gave the same timesteps [T, N]."""
+    difference = _first_difference(batched, alone)
+    if difference is None:
         return
-    for kind, timesteps in batched.items():
-        plain = alone["next_step" if kind == "next_step" else "same_step"]
-        difference = _first_difference(timesteps, plain)
-        if difference is None:
-            continue
-        t, i, path, found, expected = difference
-        shows_reset = kind != "next_step" and path.startswith(
-            ("timestep.observation", "timestep.info")
-        )
-        is_before_any_reset = not plain.done[: t + shows_reset, i].any()
-        report.add(
-            "independence" if is_before_any_reset else "autoreset",
-            f"under {kind}, instance {i} of {num_envs} has {path} = {found} at step {t};"
-            f" stepped alone with fold_in(key, {i}) it has {expected}",
-            "An instance may depend on its own state, action and key only: look for sums or draws"
-            " over the batch in custom batching rules, and for callbacks.",
-        )
+    t, i, path, found, expected = difference
+    shows_reset = mode == "same_step" and path.startswith(("timestep.observation", "timestep.info"))
+    is_before_any_reset = not alone.done[: t + shows_reset, i].any()
+    report.add(
+        "independence" if is_before_any_reset else "autoreset",
+        f"under {mode}, instance {i} of {alone.done.shape[1]} has {path} = {found} at step {t};"
+        f" stepped alone with fold_in(key, {i}) it has {expected}",
+        "An instance may depend on its own state, action and key only: look for sums or draws"
+        " over the batch in custom batching rules, and for callbacks.",
+    )
 
 
 @partial(jax.jit, static_argnames="num_envs", compiler_options=QUICK_TO_COMPILE)
-def _run_autoresets(env: Environment, key: chex.PRNGKey, num_envs: int) -> tuple[Any, Any]:
-    """Returns the timesteps [T, N] of every kind of autoreset, and those of the plain loops."""
-    env = RandomTruncation(env, max_doublings=3)
-    action_key, reset_key, scan_key = jax.random.split(key, 3)
-    actions = env.action_space.sample(action_key, (RESET_STEPS, num_envs))
-    step_keys = jax.random.split(scan_key, RESET_STEPS)
-
-    def batched(**options: Any) -> TimeStep:
-        batch = vectorize(env, num_envs, **options)
-        state, _ = batch.reset(reset_key)
-        _, timesteps = jax.lax.scan(
-            lambda state, xs: batch.step(state, *xs), state, (actions, step_keys)
-        )
-        return timesteps
+def _run_others(env: Environment, inputs: Any, num_envs: int) -> tuple[Any, Any]:
+    """Returns the timesteps [T, N] of next_step with compacted resets, and of the plain loops."""
+    reset_key, *rest = inputs
+    actions, step_keys = jax.tree.map(lambda leaf: leaf[:RESET_STEPS], rest)
+    chunk = max(1, num_envs // 2 - 1)  # does not divide an even number of instances
+    batch = vectorize(env, num_envs, autoreset_mode="next_step", reset_chunk=chunk)
+    state, _ = batch.reset(reset_key)
+    chunked = jax.lax.scan(lambda state, xs: batch.step(state, *xs), state, (actions, step_keys))[1]
 
     def alone(same_step: jax.Array, i: jax.Array) -> TimeStep:
         state, timestep = env.reset(jax.random.fold_in(reset_key, i))
@@ -185,18 +192,12 @@ def _run_autoresets(env: Environment, key: chex.PRNGKey, num_envs: int) -> tuple
         _, timesteps = jax.lax.scan(step, (state, timestep.done), (own_actions, step_keys))
         return timesteps
 
-    chunk = max(1, num_envs // 2 - 1)  # does not divide an even number of instances
-    kinds = {
-        "same_step with naive resets": batched(reset_chunk=num_envs),
-        f"same_step with resets {chunk} at a time": batched(reset_chunk=chunk),
-        "next_step": batched(autoreset_mode="next_step"),
-    }
     # Both modes share one loop, so that its body is compiled once.
     same_step = jnp.repeat(jnp.array([True, False]), num_envs)
     instances = jnp.tile(jnp.arange(num_envs, dtype=jnp.uint32), 2)
     plain = jax.lax.map(lambda xs: alone(*xs), (same_step, instances))
     plain = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), plain)  # [T, 2 N, ...]
-    return kinds, {
+    return chunked, {
         "same_step": jax.tree.map(lambda leaf: leaf[:, :num_envs], plain),
         "next_step": jax.tree.map(lambda leaf: leaf[:, num_envs:], plain),
     }

@@ -33,7 +33,7 @@ def check_env(env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 
     | retrace | other states, keys and parameter values reuse the first trace |
     | render | if defined, returns uint8[H, W, 3], under jit and vmap too |
     | independence | instance i of a batch equals one stepped alone with `fold_in(key, i)` |
-    | autoreset | naive resets, compacted resets and `next_step` equal a plain loop |
+    | autoreset | `same_step` with naive and `next_step` with compacted resets equal a plain loop |
 
     Args:
         env: a single environment, wrapped or not.
@@ -72,6 +72,5 @@ def check_env(env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 
             if not report.has_failed(
                 *("tree", "info", "reward", "flags", "observation space", "vmap", "parameters")
             ):
-                _run_checks.check_rollout(env, seed, num_steps, num_envs, report)
-                _run_checks.check_autoreset(env, seed, num_envs, report)
+                _run_checks.check_runs(env, seed, num_steps, num_envs, report)
     report.raise_failures()
