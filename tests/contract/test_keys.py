@@ -14,13 +14,14 @@ import jaxenvs
 from jaxenvs import spaces, struct, wrappers
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.training import PPO, make_train
-from tests.ids import every_nth
+from tests.ids import diagonal, every_nth
 from tests.opaque import OpaqueVectorEnv
 
 N, MAX_ROWS, SLOTS = 8, 12, 4
 # The slots of a step: its key, the key of the action, and one per wrapper.
 STEP, SPACE, POLICY = 0, 1, 1
 CHILDREN = 9
+MAX_KEYS = 1024
 
 
 class KeyWords(spaces.Box):
@@ -92,6 +93,13 @@ def log_of(observation):
     return log[log.any(axis=-1)]
 
 
+@jax.jit
+def children_of(keys):
+    """Returns the words of the children of each key; those of `split` are the same."""
+    each = jax.vmap(lambda key: jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(CHILDREN)))
+    return words(each(jax.random.wrap_key_data(keys)))
+
+
 class Seen:
     """All recorded keys; those of an episode come from its last observation."""
 
@@ -107,12 +115,10 @@ class Seen:
 
     def check(self, least):
         assert len(self.keys) >= least
-        typed = jax.random.wrap_key_data(np.array(self.keys, np.uint32))
-        # `split` gives the same children.
-        children = jax.vmap(
-            lambda key: jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(CHILDREN))
-        )(typed)
-        every = self.keys + [tuple(row) for row in np.asarray(words(children)).reshape(-1, 2)]
+        padded = np.zeros((MAX_KEYS, 2), np.uint32)
+        padded[: len(self.keys)] = self.keys
+        children = np.asarray(children_of(padded))[: len(self.keys)]
+        every = self.keys + [tuple(row) for row in children.reshape(-1, 2)]
         assert len(set(every)) == len(every) == len(self.keys) * (1 + CHILDREN)
 
 
@@ -160,7 +166,7 @@ def test_batch_uses_every_key_once(mode, form, mesh, wrapped, chunk):
     env = jaxenvs.vectorize(Recorder(), N, autoreset_mode=mode, mesh=mesh, reset_chunk=chunk)
     env, seen = WRAPPED[wrapped](env), Seen()
     step, number = jax.jit(env.step), itertools.count()
-    nothing = jnp.zeros((N, SLOTS, 2), jnp.uint32)
+    nothing = np.zeros((N, SLOTS, 2), np.uint32)
 
     state, timestep = jax.jit(env.reset)(KEYS[form](next(number)))
     was_done = np.zeros(N, bool)
@@ -173,21 +179,21 @@ def test_batch_uses_every_key_once(mode, form, mesh, wrapped, chunk):
             mask = np.arange(N) < 3
             live = mask & (mode != "disabled") & ~(done & (mode == "next_step"))
             seen.batch(timestep.observation, live)
-            state, timestep = env.reset_where(mask, state, timestep, KEYS[form](next(number)))
+            reset_where = jax.jit(env.reset_where)
+            state, timestep = reset_where(mask, state, timestep, KEYS[form](next(number)))
             was_done = np.asarray(timestep.done)
     if mode != "disabled":
         seen.batch(timestep.observation, ~was_done if mode == "next_step" else None)
     seen.check(N * (4 if mode == "disabled" else 8))
 
 
-@pytest.mark.parametrize("form", KEYS)
-@pytest.mark.parametrize("mesh", [None, "Auto"])
+@pytest.mark.parametrize(("mesh", "form"), diagonal([None, "Auto"], KEYS))
 def test_staggered_start_uses_every_key_once(form, mesh):
     mesh = None if mesh is None else mesh_of(AxisType[mesh])
     env = jaxenvs.vectorize(Recorder(length=100), N, stagger=6, mesh=mesh)
     env, seen = env.wrap(KeyedWrapper, 2), Seen()
     state, _ = jax.jit(env.reset)(KEYS[form](0))
-    nothing = jnp.zeros((N, SLOTS, 2), jnp.uint32)
+    nothing = np.zeros((N, SLOTS, 2), np.uint32)
     _, timestep = jax.jit(env.step)(state, nothing, KEYS[form](1))
     seen.batch(timestep.observation)
     seen.check(N * 6)
@@ -196,9 +202,9 @@ def test_staggered_start_uses_every_key_once(form, mesh):
 def test_repeated_actions_use_different_keys():
     env, seen = wrappers.RepeatAction(KeyedWrapper(Recorder(), 2), 2), Seen()
     env = KeyedWrapper(env, 3)
-    state, _ = env.reset(jax.random.key(7))
-    nothing = jnp.zeros((SLOTS, 2), jnp.uint32)
-    _, timestep = env.step(state, nothing, jax.random.key(1))
+    state, _ = jax.jit(env.reset)(jax.random.key(7))
+    nothing = np.zeros((SLOTS, 2), np.uint32)
+    _, timestep = jax.jit(env.step)(state, nothing, jax.random.key(1))
     log = log_of(timestep.observation)
     # The outer wrapper draws once for both repetitions.
     assert len(log) == 7
@@ -219,7 +225,7 @@ def test_rollouts_use_every_key_once(function):
         result = jaxenvs.rollout(env, policy, 4, jax.random.key(0), policy_carry=jnp.int32(0))
         result = jaxenvs.rollout(env, policy, 4, state=result.state)
         for t in range(4):
-            row = jax.tree.map(lambda leaf, t=t: leaf[t], result.trajectory)
+            row = jax.tree.map(lambda leaf, t=t: np.asarray(leaf)[t], result.trajectory)
             seen.batch(row.final_observation, np.asarray(row.terminated))
         seen.batch(result.state.timestep.observation)
         seen.check(N * 6)

@@ -58,8 +58,8 @@ def test_episode_statistics_sum_the_rewards_they_receive():
         ClipReward(RecordEpisodeStatistics(Echo()), max_reward=1.0), stats_key="clipped"
     )
     key = jax.random.key(0)
-    state, _ = env.reset(key)
-    info = env.step(state, np.ones(2, np.float32), key)[1].info
+    state, _ = jax.jit(env.reset)(key)
+    info = jax.jit(env.step)(state, np.ones(2, np.float32), key)[1].info
     assert (info["episode_return"], info["clipped_return"]) == (20.0, 1.0)
 
 

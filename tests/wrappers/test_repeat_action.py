@@ -42,16 +42,20 @@ def test_steps_match_gymnasium(mode, repeats):
     assert lengths >= N
 
 
+@jax.jit
+def step_once(env, action, key):
+    """Resets and steps once."""
+    return env.step(env.reset(KEY)[0], action, key)
+
+
 def test_repetitions_draw_independently():
     env = RepeatAction(CountingEnv(lengths=(9,), has_key=True), 3)
-    state, _ = env.reset(KEY)
-    state, timestep = env.step(state, jnp.int32(0), KEY)
+    state, timestep = step_once(env, np.int32(0), KEY)
     assert timestep.reward == 1 + 2 + 3 and state.count == 3
-    noisy = RepeatAction(Echo(noise=1.0), 2)
-    state, _ = noisy.reset(KEY)
-    once = Echo(noise=1.0).step(state, jnp.zeros(2), jax.random.fold_in(KEY, np.uint32(0x52455045)))
-    twice = noisy.step(state, jnp.zeros(2), KEY)
-    assert not np.isclose(twice[1].reward, 2 * once[1].reward)
+    noisy, still = RepeatAction(Echo(noise=1.0), 2), np.zeros(2, np.float32)
+    first_key = jax.random.fold_in(KEY, np.uint32(0x52455045))
+    once = step_once(Echo(noise=1.0), still, first_key)[1].reward
+    assert not np.isclose(step_once(noisy, still, KEY)[1].reward, 2 * once)
 
 
 def test_inner_limit_counts_steps_and_outer_limit_actions():
@@ -59,14 +63,16 @@ def test_inner_limit_counts_steps_and_outer_limit_actions():
     outside = TimeLimit(RepeatAction(CountingEnv(lengths=(9,)), 3), 4)
     assert (inside.time_limit, outside.time_limit) == (2, 4)
 
-    def lengths(env):
+    @jax.jit
+    def play(env):
         def step(state, _):
             state, timestep = env.step(state, jnp.int32(0), KEY)
             return state, (timestep.observation[0], timestep.truncated, timestep.terminated)
 
-        return jax.tree.map(
-            np.ndarray.tolist, jax.device_get(jax.lax.scan(step, env.reset(KEY)[0], length=3)[1])
-        )
+        return jax.lax.scan(step, env.reset(KEY)[0], length=3)[1]
+
+    def lengths(env):
+        return jax.tree.map(np.ndarray.tolist, jax.device_get(play(env)))
 
     assert lengths(inside)[:2] == ([3, 4, 5], [False, True, True])
     assert lengths(outside)[::2] == ([3, 6, 9], [False, False, True])
@@ -77,7 +83,8 @@ def test_gradients_pass_through_the_repetitions():
         env = RepeatAction(Echo(), 3)
         return env.step(env.reset(KEY)[0], action, KEY)[1].observation[:2]
 
-    np.testing.assert_array_equal(jax.jacobian(shown)(jnp.ones(2)), jnp.eye(2))
+    slope = jax.jit(jax.jacobian(shown))(np.ones(2, np.float32))
+    np.testing.assert_array_equal(slope, np.eye(2))
 
 
 def test_invalid_arguments_are_rejected():

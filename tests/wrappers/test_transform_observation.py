@@ -118,23 +118,27 @@ def test_observations_match_gymnasium(case):
 
 @pytest.mark.parametrize(
     ("case", "mode"),
-    [
-        ("transform", "same_step"),
-        ("transform", "next_step"),
-        ("transform", "disabled"),
-        ("filter a dict", "same_step"),
-        ("rescale", "same_step"),
-        ("rescale", "next_step"),
-        ("rescale", "disabled"),
-        ("dtype of reals", "disabled"),
-    ],
+    every_nth(
+        2,
+        [
+            ("transform", "same_step"),
+            ("transform", "next_step"),
+            ("filter a dict", "same_step"),
+            ("transform", "disabled"),
+            ("rescale", "next_step"),
+            ("rescale", "same_step"),
+            ("dtype of reals", "disabled"),
+            ("rescale", "disabled"),
+        ],
+    ),
 )
 def test_opaque_and_accessible_batches_are_mapped(case, mode):
     wrap, _, make_env, _ = CASES[case]
     record_batch(wrap, make_env(), mode)
 
 
-@pytest.mark.parametrize("case", every_nth(3, ["rescale", "filter a tuple", "dtype of an integer"]))
+@pytest.mark.slow  # chains of wrappers pass it in test_all.py, too
+@pytest.mark.parametrize("case", ["rescale", "filter a tuple", "dtype of an integer"])
 def test_observation_wrappers_pass_check_env(case):
     wrap, _, make_env, _ = CASES[case]
     check_env(wrap(make_env()), num_steps=16, num_envs=4)
@@ -192,17 +196,18 @@ def test_changing_bounds_does_not_recompile():
 def test_vmap_over_bounds():
     bounds = np.float32([[4, -np.inf], [5, -np.inf]])
     envs = RescaleObservation(OneSided(truncates=np.zeros(2, bool)), bounds, np.full(2, np.inf))
-    ends = jax.vmap(
+    mapped = jax.vmap(
         lambda env: env.map_observation(jnp.float32([-1, 2])),
         in_axes=(jax.tree.map(lambda _: 0, envs),),
-    )(envs)
+    )
+    ends = jax.jit(mapped)(envs)
     np.testing.assert_array_equal(ends, [[4, 2], [5, 2]])
 
 
 def test_rounding_does_not_cross_the_bounds():
     low, high = np.float32(-0.1), np.float32(0.7)
     env = RescaleObservation(pendulum(), low, high)
-    values = jnp.linspace(-1, 1, 3 * 4096, dtype=jnp.float32).reshape(-1, 3)
+    values = np.linspace(-1, 1, 3 * 4096, dtype=np.float32).reshape(-1, 3)
     mapped = jax.jit(jax.vmap(env.map_observation))(values)
     assert mapped.min() >= low and mapped.max() <= high
 
@@ -213,7 +218,8 @@ def test_gradients_of_bounds_with_infinite_bounds():
     def total(env):
         return env.map_observation(jnp.float32([1, 2])).sum()
 
-    gradient = jax.grad(total)(env.replace(truncates=0.0, max_obs=jnp.float32(np.inf))).min_obs
+    env = env.replace(truncates=0.0, max_obs=np.float32(np.inf))
+    gradient = jax.jit(jax.grad(total))(env).min_obs
     np.testing.assert_array_equal(gradient, [1, 0])
 
 
