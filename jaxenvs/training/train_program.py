@@ -21,7 +21,7 @@ from jax.sharding import AxisType
 
 from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import TrainingError, check_integer, closest
+from jaxenvs.errors import SpaceError, TrainingError, check_integer, closest
 from jaxenvs.rollouts import evaluate
 from jaxenvs.training._validation import check_settings
 from jaxenvs.training.actors.actor import Actor, Networks, has_mask
@@ -488,7 +488,7 @@ def assemble(
     check_settings(algorithm)
     check_settings(storage)
     env = resolve(env, num_envs)
-    networks = actor.build(env.single_observation_space, env.single_action_space)
+    networks = _networks(actor, env.single_observation_space, env.single_action_space)
     algorithm.check(networks, storage)
     if has_mask(env.single_observation_space):
         _check_mask(algorithm, networks, env)
@@ -505,6 +505,24 @@ def assemble(
         report_every=report_every,
         log_info=_check_log_info(env, log_info),
     )
+
+
+def _networks(actor: Actor, *both_spaces: spaces.Space) -> Networks:
+    """Builds an actor's networks, once for equal actors and spaces.
+
+    Networks are compared by identity, and compiled programs are found by their networks: a second
+    training of equal parts would compile its programs again.
+    """
+    try:
+        hash((actor, both_spaces))
+    except (TypeError, SpaceError):  # a dict of extractors, or a traced bound
+        return actor.build(*both_spaces)
+    return _build(actor, *both_spaces)
+
+
+@functools.lru_cache(maxsize=128)
+def _build(actor: Actor, *both_spaces: spaces.Space) -> Networks:
+    return actor.build(*both_spaces)
 
 
 def default_algorithm(
