@@ -24,18 +24,30 @@ def _read(path: str) -> str | None:
 
 def digest(module: str, read: Read = _read) -> str:
     """Returns the digest of `module` and of the modules of environments that it imports."""
-    found: dict[str, ast.Module] = {}
+    found: dict[str, str] = {}
     queue = [module]
     while queue:
         name = queue.pop()
-        if name in found or (tree := _parse(name, read)) is None:
-            continue
-        found[name] = tree
-        queue += _imported(tree)
+        text = None if "rendering" in name else read(name.replace(".", "/") + ".py")
+        if name not in found and text is not None:  # not a package, class, or function
+            found[name], imported = _rules(text)
+            queue += imported
     whole = hashlib.sha256()
     for name in sorted(found):
-        whole.update(f"{name} {_dump(found[name])}\n".encode())
+        whole.update(f"{name} {found[name]}\n".encode())
     return whole.hexdigest()[:16]
+
+
+@functools.cache
+def _rules(text: str) -> tuple[str, list[str]]:
+    """Returns the code of a module without docstrings and pictures, and what it imports."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+            node.body = [part for part in node.body if getattr(part, "name", "") != "render"]
+    return _dump(tree), [*_imported(tree)]
 
 
 def _dump(node: object) -> str:
@@ -46,20 +58,6 @@ def _dump(node: object) -> str:
         return repr(node)
     fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
     return f"({type(node).__name__} {' '.join(f'{name}={_dump(value)}' for name, value in fields)})"
-
-
-def _parse(name: str, read: Read) -> ast.Module | None:
-    """Returns a module's tree, without docstrings; None for packages, classes, and functions."""
-    text = read(name.replace(".", "/") + ".py")
-    if text is None or "rendering" in name:
-        return None
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:]
-            node.body = [part for part in node.body if getattr(part, "name", "") != "render"]
-    return tree
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

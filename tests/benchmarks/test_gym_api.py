@@ -10,8 +10,6 @@ import pytest
 from benchmarks import _common, gym_api
 from benchmarks.gym_api import Contestant
 
-pytestmark = pytest.mark.optimized
-
 SMALL = ["--min-seconds", "0", "--repeats", "3", "--memory-ids", "", "--quiet"]
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from benchmarks import _common, hlo, limit, rollout
 
-pytestmark = pytest.mark.optimized
-
 needs_compiler = pytest.mark.skipif(limit.compiler() is None, reason="no C compiler")
 
 

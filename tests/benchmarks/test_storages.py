@@ -6,8 +6,6 @@ import pytest
 
 from benchmarks import storages
 
-pytestmark = pytest.mark.optimized
-
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):

@@ -9,6 +9,7 @@ import jaxenvs
 from jaxenvs.cli import app, listing
 from jaxenvs.registry import registry
 from tests.cli._running import run
+from tests.ids import case
 
 
 def test_list_shows_every_id_with_its_limit(capsys):
@@ -98,7 +99,10 @@ def test_info_shows_spaces_limits_and_parameters_with_units(capsys):
     assert re.search(r"sutton_barto_reward +False +.*recompiles", printed)
 
 
-@pytest.mark.parametrize("id", sorted(registry))
+FIRST_IDS = {registry[id].family: id for id in sorted(registry, reverse=True)}.values()
+
+
+@pytest.mark.parametrize("id", [case(id, is_quick=id in FIRST_IDS) for id in sorted(registry)])
 def test_every_id_has_info(capsys, id):
     status, printed = run(capsys, "info", id)
     assert status == 0 and f'jaxenvs.make("{id}", ' in printed

@@ -25,9 +25,9 @@ def test_play_draws_from_the_first_to_the_terminal_state(fall):
     frames, episode_return = fall
     assert 8 <= episode_return <= 11 and len(frames) == episode_return + 1
     env = jaxenvs.make("CartPole-v1")
-    state, _ = env.reset(jax.random.split(KEY)[0])
-    np.testing.assert_array_equal(frames[0], env.render(state))
-    assert len(np.unique(frames, axis=0)) == len(frames)
+    first = jax.jit(lambda key: env.render(env.reset(jax.random.split(key)[0])[0]))(KEY)
+    np.testing.assert_array_equal(frames[0], first)
+    assert len({frame.tobytes() for frame in frames}) == len(frames)
 
 
 def test_fewer_and_smaller_pictures_still_end_with_the_last(fall):
@@ -43,14 +43,14 @@ def test_fewer_and_smaller_pictures_still_end_with_the_last(fall):
 
 def test_an_episode_that_does_not_end_stops_at_max_steps():
     env = jaxenvs.make("Pendulum-v1")
-    frames, episode_return = play(env, None, KEY, max_steps=30, shrink=4)
-    assert len(frames) == 31 and episode_return < 0
+    frames, episode_return = play(env, None, KEY, max_steps=10, shrink=8)
+    assert len(frames) == 11 and episode_return < 0
 
 
 def test_random_actions_differ_by_key():
     env = jaxenvs.make("Pendulum-v1")
     first, again, other = (
-        play(env, None, jax.random.key(seed), max_steps=5, shrink=8) for seed in (0, 0, 1)
+        play(env, None, jax.random.key(seed), max_steps=2, shrink=8) for seed in (0, 0, 1)
     )
     chex.assert_trees_all_equal(first, again)
     assert first[1] != other[1]

@@ -508,19 +508,23 @@ def test_eval_shows_each_run_and_all_seeds_together(capsys, trained, seeds):
     assert run(capsys, "eval", trained, seeds, "--episodes", 20, "--seed", 1)[1] == printed
     status, printed = run(capsys, "eval", seeds, "--which", "best")
     assert status == 2 and "--evaluate-every" in printed
+
+
+def test_eval_leaves_out_episodes_that_max_steps_cuts(capsys, trained):
     status, printed = run(capsys, "eval", trained, "--episodes", 3, "--max-steps", 1)
+    assert status == 0
     assert returns_in(printed)[0][1:] == ["0", *["-"] * 7]  # no episode is over
 
 
 def test_a_trained_policy_is_rendered_by_both_commands(capsys, trained):
     path, again = trained / "a.gif", trained / "b.gif"
     status, printed = run(
-        capsys, "render", "CartPole-v1", "-o", path, "--checkpoint", trained, "--max-steps", 30
+        capsys, "render", "CartPole-v1", "-o", path, "--checkpoint", trained, "--max-steps", 7
     )
     assert status == 0
     with Image.open(path) as gif:
         assert f"{gif.n_frames} frames" in printed and gif.size == (600, 400)
-    arguments = ["--episodes", 2, "--max-steps", 30, "-o", again]
+    arguments = ["--episodes", 2, "--max-steps", 7, "-o", again]
     status, printed = run(capsys, "enjoy", trained, *arguments)
     assert status == 0 and printed.count(",") >= 1
     with Image.open(again) as gif:
@@ -532,10 +536,10 @@ def test_a_trained_policy_is_rendered_by_both_commands(capsys, trained):
 def test_a_policy_with_a_memory_is_played_in_a_window(capsys, monkeypatch, seeds):
     shown = []
     monkeypatch.setattr(enjoy.Window, "show", lambda self, frame: shown.append(frame))
-    monkeypatch.setattr(enjoy, "_is_closed", lambda: len(shown) == 20)
-    arguments = ["--window", "--episodes", 3, "--max-steps", 15]
+    monkeypatch.setattr(enjoy, "_is_closed", lambda: len(shown) == 12)
+    arguments = ["--window", "--episodes", 3, "--max-steps", 8]
     status, printed = run(capsys, "enjoy", seeds, *arguments)
-    assert status == 0 and len(shown) == 20  # closed in the second or third episode
+    assert status == 0 and len(shown) == 12  # closed in the second or third episode
     assert "first of 2 runs" in printed and "Episode 1: return" in printed
     assert shown[0].shape == (400, 600, 3) and (shown[0] != shown[5]).any()
 

@@ -1,5 +1,7 @@
 """The reference for the interfaces: the same calls of the native environment."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,5 +11,10 @@ from jaxenvs import keys
 
 def keys_of(seed, num_envs, call):
     """Returns the keys of a call in which instance i has the seed `seed + i`."""
-    seed_keys = jax.vmap(jax.random.key)(np.uint32(seed) + jnp.arange(num_envs, dtype=jnp.uint32))
-    return keys.call_keys(seed_keys, jnp.full(num_envs, call, jnp.uint32))
+    return _keys_of(np.uint32(seed), num_envs, np.uint32(call))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _keys_of(seed, num_envs, call):
+    seed_keys = jax.vmap(jax.random.key)(seed + jnp.arange(num_envs, dtype=jnp.uint32))
+    return keys.call_keys(seed_keys, jnp.full(num_envs, call))

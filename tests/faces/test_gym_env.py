@@ -68,7 +68,6 @@ def state_of(id, observation):
     return x
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("id", IDS)
 def test_every_step_of_an_episode_agrees_with_gymnasium(id):
     env, reference = jaxenvs.make_gym(id), gymnasium.make(id)
@@ -383,6 +382,8 @@ def test_setting_a_parameter_updates_the_spaces():
     env.reset(seed=0)
     env.set_wrapper_attr("max_torque", 3.0)
     assert env.action_space.high == 3.0 and env.observation_space is generator
+    env.set_wrapper_attr("max_speed", 5.0)
+    assert env.observation_space.high[2] == 5.0 and env.action_space.high == 3.0
     env.step(np.array([3.0], np.float32))
     with pytest.raises(ActionError):
         env.step(np.array([3.1], np.float32))

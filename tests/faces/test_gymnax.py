@@ -24,7 +24,7 @@ def keys(seed, n=N):
 
 
 def actions(env, params, seed, n=N):
-    return jax.vmap(env.action_space(params).sample)(keys(100 + seed, n))
+    return jax.jit(jax.vmap(env.action_space(params).sample))(keys(100 + seed, n))
 
 
 def test_vmap_with_one_key_per_instance_matches_a_batch():
@@ -32,7 +32,7 @@ def test_vmap_with_one_key_per_instance_matches_a_batch():
     batch = jaxenvs.vectorize(params.env, N)
     step, native_step = jax.vmap(env.step, (0, 0, 0, None)), jax.jit(batch.step)
     obs, state = jax.vmap(env.reset, (0, None))(keys(0), params)
-    native_state, timestep = batch.reset(keys(0))
+    native_state, timestep = jax.jit(batch.reset)(keys(0))
     chex.assert_trees_all_equal((obs, state), (timestep.observation, native_state))
     for t in range(1, 7):
         action = actions(env, params, t)
@@ -60,11 +60,11 @@ def test_one_instance_and_seeds_of_batches_have_the_same_results():
             obs, state, reward, done, _ = each(env.step)(step_keys, state, action)
         return obs, reward, done
 
-    nested = jax.vmap(lambda batch: play(batch, jax.vmap))(seeds)
+    nested = jax.device_get(jax.jit(jax.vmap(lambda batch: play(batch, jax.vmap)))(seeds))
+    play_alone = jax.jit(lambda seed: play(seed, lambda function: function))
     for index in np.ndindex(2, 3):
-        alone = play(seeds[index], lambda function: function)
         row = jax.tree.map(lambda leaf, index=index: leaf[index], nested)
-        chex.assert_trees_all_equal(row, alone)
+        chex.assert_trees_all_equal(row, jax.device_get(play_alone(seeds[index])))
 
 
 def test_only_finished_instances_are_reset():
@@ -155,8 +155,8 @@ def test_derivatives_are_those_of_a_loop_without_compaction():
 
         return call
 
-    batch = jax.grad(total)(jnp.float32(1.5), jax.vmap)
-    alone = jax.grad(total)(jnp.float32(1.5), one_by_one)
+    slope = jax.jit(jax.grad(total), static_argnums=1)
+    batch, alone = slope(jnp.float32(1.5), jax.vmap), slope(jnp.float32(1.5), one_by_one)
     assert float(batch) != 0
     np.testing.assert_allclose(batch, alone, rtol=1e-3)
 

@@ -32,7 +32,7 @@ IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
 @pytest.mark.parametrize(
     ("algorithm", "id"),
     [
-        *every_nth(3, tuned()),
+        *every_nth(12, tuned()),
         *((name, IDS.get(name, "Acrobot-v1")) for name in ALGORITHMS),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_family_of_ids_shares_its_settings(monkeypatch):
         assert config.settings == ({} if clip is None else {"gamma": 0.9, "clip": clip})
 
 
-@pytest.mark.parametrize("id", ["MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToRedBall-v0"])
+@pytest.mark.parametrize("id", every_nth(2, ["MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToRedBall-v0"]))
 def test_a_level_without_settings_of_its_own_traces(id):
     config = config_for("PPO", id)
     assert config.actor["extractor"]["image"]["categories"] == [11, 6, 3]

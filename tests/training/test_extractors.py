@@ -92,10 +92,13 @@ def test_channels_of_categories_become_one_hot_vectors():
         np.float32
     )  # 2 is out of range for two categories
     plain, by_category = SmallCNN(4), SmallCNN(4, categories=(3, 2))
-    params = plain.init(KEY, vectors)
-    np.testing.assert_array_equal(
-        by_category.apply(params, image), plain.apply(params, vectors), strict=True
-    )
+
+    @jax.jit
+    def both(image, vectors):
+        params = plain.init(KEY, vectors)
+        return by_category.apply(params, image), plain.apply(params, vectors)
+
+    np.testing.assert_array_equal(*both(image, vectors), strict=True)
     with pytest.raises(TrainingError, match=r"categories=\(3, 2\); expected.*B, H, W, 2"):
         by_category.init(KEY, image[..., :1])
 
@@ -140,7 +143,7 @@ def test_fixup_blocks_start_as_identity_and_then_learn():
 def test_fixup_first_kernel_is_scaled_by_the_depth():
     x = jnp.zeros((1, 4, 4, 64))
     for blocks in (1, 4):
-        params = FixupCNN((64,), (blocks,), 1).init(KEY, x)["params"]
+        params = jax.jit(FixupCNN((64,), (blocks,), 1).init)(KEY, x)["params"]
         deviation = np.std(params["_FixupBlock_0"]["first"]["kernel"])
         np.testing.assert_allclose(deviation, (2 / (9 * 64) / blocks) ** 0.5, rtol=0.03)
 

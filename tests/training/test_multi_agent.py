@@ -9,11 +9,13 @@ import pytest
 import jaxenvs
 from jaxenvs import MultiAgentEnvironment, MultiAgentTimeStep, spaces
 from jaxenvs.errors import TrainingError, WrapperError
-from jaxenvs.training import PPO, ActorCritic, make_train, shard
+from jaxenvs.training import A2C, PPO, ActorCritic, make_train, shard
 from jaxenvs.wrappers import IndependentAgents
+from tests.ids import case, diagonal
 from tests.multi_agent_env import Nim
 
 N, STEPS = 4, 10
+SMALL = ActorCritic(hidden_sizes=(16,))
 AGENTS = ("scout", "carrier", "guard")  # not in alphabetical order, which jit prefers
 
 
@@ -105,14 +107,20 @@ class Uneven(Patrol):
         return {**seen, "scout": seen["scout"][:2]}
 
 
-@pytest.mark.parametrize("settings", [{}, {"agent_id": True, "central_critic": True}])
-@pytest.mark.parametrize("env", [Patrol(), Uneven(), Nim()])
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    diagonal(
+        [Uneven(), Patrol(), Nim()],
+        [{"agent_id": True, "central_critic": True}, {}],
+    ),
+)
 def test_independent_agents_rows_match_the_native_agents(env, settings):
     batch, rows = jaxenvs.vectorize(env, N), agents_of(env, **settings)
     number = len(env.agents)
     assert rows.num_envs == N * number
-    actions = batch.action_space.sample(jax.random.key(2), (STEPS,))
-    stacked = jnp.stack([actions[agent] for agent in env.agents], axis=2).reshape(STEPS, -1)
+    sample = jax.jit(batch.action_space.sample, static_argnums=1)
+    actions = jax.device_get(sample(jax.random.key(2), (STEPS,)))
+    stacked = np.stack([actions[agent] for agent in env.agents], axis=2).reshape(STEPS, -1)
 
     def run(batch, actions):
         state, first = batch.reset(jax.random.key(0))
@@ -126,7 +134,9 @@ def test_independent_agents_rows_match_the_native_agents(env, settings):
         )
         return first, rest
 
-    (_, theirs), (first, ours) = jax.jit(run)(batch, actions), jax.jit(run)(rows, stacked)
+    (_, theirs), (first, ours) = jax.device_get(
+        jax.jit(lambda: (run(batch, actions), run(rows, stacked)))()
+    )
     assert rows.observation_space.contains(first.observation)
     for i, agent in enumerate(env.agents):
         mine = jax.tree.map(lambda x, i=i: x[:, i::number], ours)
@@ -155,14 +165,14 @@ def test_independent_agents_rows_match_the_native_agents(env, settings):
 
 def test_padded_choices_are_masked():
     rows = agents_of(Uneven())
-    mask = rows.reset(jax.random.key(0))[1].observation["action_mask"]
+    mask = jax.jit(rows.reset)(jax.random.key(0))[1].observation["action_mask"]
     np.testing.assert_array_equal(mask[:3].sum(axis=1), [2, 4, 4])
 
 
 @pytest.mark.parametrize(
     ("settings", "actor"),
     [
-        ({}, ActorCritic()),
+        case({}, ActorCritic(), is_quick=False),
         ({"agent_id": True}, ActorCritic(per_agent=True)),
         ({"central_critic": True}, ActorCritic()),
     ],
@@ -190,20 +200,25 @@ def test_self_play_learns_nim():
     train = make_train(
         Nim(), PPO(learning_rate=3e-3), num_envs=64, unroll_length=32, total_steps=80_000
     )
-    policy = train.policy(jax.jit(train)(jax.random.key(0)).learner_state)
 
-    def play(observation, key):
-        return {
-            "white": policy(observation["white"], key),
-            "black": jaxenvs.sample_legal(observation["black"], key),
-        }
+    @jax.jit
+    def learn_and_play():
+        policy = train.policy(train(jax.random.key(0)).learner_state)
 
-    games = jaxenvs.vectorize(Nim(), 200)
-    assert jaxenvs.evaluate(games, play, 1, jax.random.key(1)).mean["white"] > 0.6
+        def play(observation, key):
+            return {
+                "white": policy(observation["white"], key),
+                "black": jaxenvs.sample_legal(observation["black"], key),
+            }
+
+        games = jaxenvs.vectorize(Nim(), 200)
+        return jaxenvs.evaluate(games, play, 1, jax.random.key(1)).mean["white"]
+
+    assert learn_and_play() > 0.6
 
 
 def test_training_is_divided_among_devices():
-    train = make_train(agents_of(Patrol(), 8), PPO(minibatches=2), unroll_length=4, total_steps=200)
+    train = make_train(agents_of(Patrol(), 8), A2C(), actor=SMALL, unroll_length=4, total_steps=200)
     mesh = jax.make_mesh((2,), ("devices",), devices=jax.devices()[:2])
     sharded = shard(train, mesh)
     assert sharded.train.env.num_envs == 12
@@ -212,7 +227,8 @@ def test_training_is_divided_among_devices():
 
 
 def test_several_seeds_train_in_one_program():
-    train = make_train(Patrol(), PPO(), num_envs=8, unroll_length=4, total_steps=96)
+    settings = {"actor": SMALL, "num_envs": 8, "unroll_length": 4, "total_steps": 96}
+    train = make_train(Patrol(), A2C(), **settings)
     assert train.env.num_envs == 24
     one = jax.jit(train)(jax.random.key(1))
     both = jax.jit(jax.vmap(train))(jnp.stack([jax.random.key(0), jax.random.key(1)]))

@@ -1,5 +1,7 @@
 """Optimizers that are shown small weights as one."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,12 +21,13 @@ SHAPES = {
 
 def drawn(shapes, seed):
     leaves, structure = jax.tree.flatten(shapes, is_leaf=lambda x: isinstance(x, tuple))
-    keys = jax.random.split(jax.random.key(seed), max(1, len(leaves)))
+    random = np.random.default_rng(seed)
     return structure.unflatten(
-        [jax.random.normal(key, shape) for key, shape in zip(keys, leaves, strict=False)]
+        [jnp.asarray(random.normal(size=shape), jnp.float32) for shape in leaves]
     )
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def taken(optimizer, params, gradients):
     state = optimizer.init(params)
     for each in gradients:

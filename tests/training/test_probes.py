@@ -127,7 +127,6 @@ def judged(train, params, carry, cues):
     return values, networks.to_action(action), after
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("name", every_nth(5, CASES))
 def test_values_and_pushes_of_all_probes_are_learned(name):
     algorithm, actor, storage = CASES[name]

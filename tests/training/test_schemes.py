@@ -107,7 +107,7 @@ def test_collection_and_gradients_train_in_every_combination(collection, gradien
     if gradients == "async":
         assert 0 <= rows[-1]["gradient_lag"] <= 3
     if gradients == "sync":
-        run(scheme(update="decentralized", **chosen), steps=1)
+        run(scheme(update="decentralized", **chosen))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_collection_and_gradients_train_in_every_combination(collection, gradien
 )
 def test_dqn_trains_in_collection_and_gradients_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
-    run(scheme(**DQN_PARTS, **chosen), steps=4)
+    run(scheme(**DQN_PARTS, **chosen))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_dqn_trains_in_collection_and_gradients_combinations(collection, gradien
 )
 def test_pqn_trains_in_collection_and_gradients_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
-    run(scheme(**PQN_PARTS, **chosen), steps=4)
+    run(scheme(**PQN_PARTS, **chosen))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_pqn_trains_in_collection_and_gradients_combinations(collection, gradien
 )
 def test_sac_trains_in_collection_and_gradients_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
-    run(scheme("Pendulum-v1", **SAC_PARTS, **chosen), steps=3)
+    run(scheme("Pendulum-v1", **SAC_PARTS, **chosen))
 
 
 # --- what gradients are, and where they are applied ---
@@ -146,17 +146,22 @@ def test_sac_trains_in_collection_and_gradients_combinations(collection, gradien
 
 def test_worker_gradients_average_to_the_joint_batch_gradient():
     """To 1e-5 of the largest: float32 sums in another order."""
-    executor = make_executor(scheme(gradients=GRADIENTS["sync"]), 64, 0, 1)
+    executor = make_executor(scheme(gradients=GRADIENTS["sync"]), 96, 0, 1)
     group, train = executor._group, executor.train
     order = train.algorithm, executor._weights, 0
     group.call_all("start_unroll", *order)
-    joint = jax.tree.map(
-        lambda *parts: jnp.concatenate(parts), *(worker._work[0] for worker in group._workers)
-    )
+    parts = [worker._work[0] for worker in group._workers]
     answers = [gradients for gradients, _ in group.call_all("compute_gradient", *order)]
     executor.close()
+    answers = jax.device_get(answers)
     mean = jax.tree.map(lambda x, y: (x + y) / 2, *answers)
-    expected, _, _ = train.algorithm.gradients(train.context, executor._weights, joint, None)
+
+    @jax.jit
+    def joint_gradient(weights, parts):
+        joint = jax.tree.map(lambda *parts: jnp.concatenate(parts), *parts)
+        return train.algorithm.gradients(train.context, weights, joint, None)[0]
+
+    expected = jax.device_get(joint_gradient(executor._weights, parts))
     different = jax.tree.map(lambda x, y: not np.allclose(x, y, atol=1e-6), *answers)
     assert any(jax.tree.leaves(different))
     for found, wanted in zip(jax.tree.leaves(mean), jax.tree.leaves(expected), strict=True):
@@ -185,12 +190,18 @@ def test_td_errors_become_priorities_in_the_memory_of_the_worker():
     group, train = executor._group, executor.train
     storage, order = train.storage, (train.algorithm, executor._weights, 1)
     group.call_all("start_unroll", *order)
-    drawn = []
-    for worker in group._workers:
-        keys = jax.random.split(jax.random.fold_in(worker._key, 0))
-        batch = train.algorithm.draw_batch(train.context, worker._state, None, 0, keys[0])
-        _, _, error = train.algorithm.gradients(train.context, executor._weights, batch, keys[1])
-        drawn.append((np.asarray(batch.index), np.asarray(error)))
+
+    @jax.jit
+    def draw(weights, state, key):
+        keys = jax.random.split(jax.random.fold_in(key, 0))
+        batch = train.algorithm.draw_batch(train.context, state, None, 0, keys[0])
+        _, _, error = train.algorithm.gradients(train.context, weights, batch, keys[1])
+        return batch.index, error
+
+    drawn = [
+        jax.device_get(draw(executor._weights, worker._state, worker._key))
+        for worker in group._workers
+    ]
     group.call_all("compute_gradient", *order)
     for worker, (index, error) in zip(group._workers, drawn, strict=True):
         priorities = np.asarray(worker._state.storage.tree)  # leaves come first
@@ -314,12 +325,13 @@ def test_log_ratios_compare_the_current_and_the_acting_weights(monkeypatch):
     for i in (1, 2):  # sent with the weights before the last step
         steps = unrolls[i].transition
 
+        @jax.jit
         def log_prob(behavior, steps=steps):
             flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), steps)
             features = networks.features(flat.observation)
             return networks.log_prob_and_entropy(behavior.params, features, flat.action)[0]
 
-        expected = log_prob(behaviors[i]) - log_prob(behaviors[i - 1])
+        expected = np.asarray(log_prob(behaviors[i])) - log_prob(behaviors[i - 1])
         np.testing.assert_allclose(seen[i].ravel(), expected, atol=1e-5)
         assert np.abs(expected).max() > 1e-3
 

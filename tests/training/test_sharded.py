@@ -11,6 +11,7 @@ import jaxenvs
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import (
+    A2C,
     DQN,
     PPO,
     PQN,
@@ -40,18 +41,20 @@ def test_gradients_of_shares_are_those_of_the_whole_batch():
     train = make_train(
         "CartPole-v1", PPO(), actor=SMALL, num_envs=16, unroll_length=8, total_steps=128
     )
-    weights = train.init(KEY).weights
-    rows = jax.random.normal(KEY, (6, 64, 4))
+    weights = jax.jit(train.init)(KEY).weights
+    rows = np.random.default_rng(0).normal(size=(6, 64, 4)).astype(np.float32)
     features = train.networks.features(rows[0])
     batch = Batch(
         features=features,
-        action=jnp.arange(64) % 2,
+        action=np.arange(64, dtype=np.int32) % 2,
         log_prob=-0.7 + 0.1 * rows[1, :, 0],
         value=rows[2, :, 0],
-        advantage=3 * rows[3, :, 0] + jnp.linspace(0, 5, 64),  # the shares' means differ
+        advantage=3 * rows[3, :, 0]
+        + np.linspace(0, 5, 64, dtype=np.float32),  # the shares' means differ
         target=rows[4, :, 0],
     )
-    alone, losses, _ = train.algorithm.gradients(train.context, weights, batch, KEY)
+    gradients = jax.jit(lambda batch: train.algorithm.gradients(train.context, weights, batch, KEY))
+    alone, losses, _ = gradients(batch)
     part = shard(train, mesh()).train
 
     def on_device(batch):
@@ -123,7 +126,7 @@ def test_a_sharded_memory_holds_what_its_device_collected():
 
 def test_each_device_has_its_own_rows_of_batched_parameters():
     env = jaxenvs.vectorize(Level(reward=jnp.arange(8.0)), 8, batched=("reward",))
-    train = make_train(env, PPO(), actor=SMALL, unroll_length=8, total_steps=128)
+    train = make_train(env, A2C(), actor=SMALL, unroll_length=8, total_steps=128)
     result = jax.jit(shard(train, mesh()))(KEY)
     state = result.learner_state
     shown = np.asarray(state.collector.observation).ravel()
@@ -179,7 +182,7 @@ def test_a_sharded_training_is_evaluated_and_reported_once():
     calls = []
     train = make_train(
         "CartPole-v1",
-        PPO(),
+        A2C(),
         actor=SMALL,
         num_envs=8,
         unroll_length=8,

@@ -184,13 +184,9 @@ def test_hyper_parameters_of_any_number_type_are_accepted():
         make_train("CartPole-v1", PPO(learning_rate=rate, gamma=rate), **SIZES)
     make_train("CartPole-v1", PPO(epochs=np.int64(2)), **SIZES)
     for algorithm in (PPO, A2C, DQN, PQN):  # without a clip
-        make_train(
-            "CartPole-v1",
-            algorithm(max_gradient_norm=None),
-            num_envs=4,
-            unroll_length=4,
-            total_steps=1_000,
-        ).init(KEY)
+        sizes = {**SIZES, "total_steps": 1_000}
+        train = make_train("CartPole-v1", algorithm(max_gradient_norm=None), **sizes)
+        jax.eval_shape(train.init, KEY)
     traced = jax.vmap(lambda rate: make_train("CartPole-v1", PPO(gamma=rate), **SIZES).init(KEY))
     jax.eval_shape(traced, jnp.ones(3))
 
@@ -271,7 +267,8 @@ def test_hindsight_strategies_given_as_a_string_are_refused():
 
 
 def test_a_run_is_not_written_over(tmp_path):
-    scheme = Scheme("CartPole-v1", A2C(), ActorCritic(hidden_sizes=(8,)), num_envs=4)
+    actor = ActorCritic(hidden_sizes=(8,))
+    scheme = Scheme("CartPole-v1", A2C(), actor, num_envs=4, unroll_length=4)
     with Learner(scheme, total_steps=512, log_dir=tmp_path) as learner:
         learner.step()
         learner.save()
@@ -335,8 +332,9 @@ def test_env_function_that_needs_arguments_is_refused():
 
 
 def test_closed_learner_refuses_step_and_replace():
-    scheme = Scheme("CartPole-v1", A2C(), num_envs=4, unroll_length=4)
-    with Learner(scheme, total_steps=32) as learner:
+    actor = ActorCritic(hidden_sizes=(8,))
+    scheme = Scheme("CartPole-v1", A2C(), actor, num_envs=4, unroll_length=4)
+    with Learner(scheme, total_steps=512) as learner:
         learner.step()
         with pytest.raises(TrainingError, match="num_episodes=-1; it must be an integer"):
             learner.evaluate(-1)

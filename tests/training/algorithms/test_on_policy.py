@@ -1,8 +1,5 @@
 """What PPO, A2C, VPG and partly PQN share: minibatches, early ends, and memories."""
 
-import functools
-
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -18,6 +15,7 @@ from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 
 KEY = jax.random.key(0)
 SIZES = {"num_envs": 4, "unroll_length": 6, "total_steps": 240}
+SMALL = ActorCritic(hidden_sizes=(8,))
 MEMORY = ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))
 
 
@@ -33,12 +31,13 @@ def judged(train):
 
 @pytest.mark.parametrize(("shuffle", "taken"), [("instances", (6, 2)), ("time", (3, 4))])
 def test_minibatch_holds_whole_instances_or_whole_time_steps(shuffle, taken):
-    train = make_train("CartPole-v1", PPO(minibatches=2, shuffle=shuffle), **SIZES)
-    _, _, batch = judged(train)
+    ppo = PPO(minibatches=2, shuffle=shuffle)
+    _, _, batch = judged(make_train("CartPole-v1", ppo, actor=SMALL, **SIZES))
     drawn = jnp.array([1, 3]) if shuffle == "instances" else jnp.array([5, 0, 2])
-    rows = batch.value[:, drawn] if shuffle == "instances" else batch.value[drawn]
+    value = np.asarray(batch.value)
+    rows = value[:, drawn] if shuffle == "instances" else value[drawn]
     assert rows.shape == taken
-    taken_batch = minibatch(batch, drawn, shuffle)
+    taken_batch = jax.jit(minibatch, static_argnums=2)(batch, drawn, shuffle)
     np.testing.assert_array_equal(taken_batch.value, rows.ravel())
     assert taken_batch.features.inputs.shape == (rows.size, 4)
 
@@ -49,25 +48,27 @@ def test_recurrent_log_probs_of_sequences_match_single_steps():
     train = make_train(env, PPO(), actor=MEMORY, unroll_length=6, total_steps=24)
     state, unroll, batch = judged(train)
     networks, steps = train.networks, unroll.transition
-    carry, empty = unroll.carry, networks.initial_carry(4)
-    for t in range(6):
-        features = networks.features(steps.observation[t])
-        value = networks.value_after(state.params, carry, features)
-        chex.assert_trees_all_close(batch.value[t], value, atol=1e-6)
-        carry, outputs = networks._act(state.params, carry, features)
-        log_prob, _ = networks.distribution.log_prob_and_entropy(outputs, None, steps.action[t])
-        chex.assert_trees_all_close(unroll.log_prob[t], log_prob, atol=1e-6)
-        after = networks.value_after(
-            state.params, carry, networks.features(steps.next_observation[t])
-        )
-        carry = jaxenvs.struct.select(steps.done[t], empty, carry)
-        cut = steps.truncated[t] & ~steps.terminated[t]
-        one_step = steps.reward[t] + 0.99 * after - value
-        # A cut ends the sum: there the advantage is what one step says.
-        chex.assert_trees_all_close(
-            jnp.where(cut, batch.advantage[t], 0), jnp.where(cut, one_step, 0), atol=1e-5
-        )
-    assert steps.truncated.any()
+
+    @jax.jit
+    def step_by_step(params, carry, steps):
+        def step(carry, steps):
+            features = networks.features(steps.observation)
+            value = networks.value_after(params, carry, features)
+            carry, outputs = networks._act(params, carry, features)
+            log_prob, _ = networks.distribution.log_prob_and_entropy(outputs, None, steps.action)
+            after = networks.value_after(params, carry, networks.features(steps.next_observation))
+            carry = jaxenvs.struct.select(steps.done, networks.initial_carry(4), carry)
+            return carry, (value, log_prob, steps.reward + 0.99 * after - value)
+
+        return jax.lax.scan(step, carry, steps)[1]
+
+    value, log_prob, one_step = step_by_step(state.params, unroll.carry, steps)
+    np.testing.assert_allclose(batch.value, value, atol=1e-6)
+    np.testing.assert_allclose(unroll.log_prob, log_prob, atol=1e-6)
+    cut = np.asarray(steps.truncated) & ~np.asarray(steps.terminated)
+    # A cut ends the sum: there the advantage is what one step says.
+    np.testing.assert_allclose(batch.advantage[cut], one_step[cut], atol=1e-5)
+    assert cut.any()
 
 
 class Count(nn.RNNCellBase):
@@ -91,20 +92,26 @@ def test_recurrent_actor_resets_its_memory_where_episodes_end():
     env = jaxenvs.make_vec("CartPole-v1", 2, time_limit=3)
     actor = ActorCritic(hidden_sizes=(4,), memory=Count())
     train = make_train(env, A2C(), actor=actor, unroll_length=4, total_steps=40)
-    state = train.init(KEY)
+    state = jax.jit(train.init)(KEY)
     branch = state.params["actor"]
-    head = {"kernel": jnp.array([[1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [0.0, 0.0]])}
+    head = {"kernel": np.float32([[1, -1], [-1, 1], [1, -1], [0, 0]])}
     assert branch["head"]["params"]["kernel"].shape == head["kernel"].shape
-    branch["head"] = {"params": {"bias": jnp.zeros(2), **head}}
-    collector, actions = state.collector, []
-    for _ in range(2):  # the second unroll begins in the midst of an episode
+    branch["head"] = {"params": {"bias": np.zeros(2, np.float32), **head}}
+
+    @jax.jit
+    def collected(state, collector):
         collector, unroll = train.collect(BehaviorPolicy.of(state), collector, KEY)
-        actions.append(unroll.transition.action)
-        np.testing.assert_allclose(unroll.log_prob, 0, atol=1e-6)
         _, batch = train.algorithm.estimate(train.context, state, unroll)
         log_prob, _ = train.networks.log_prob_and_entropy(
             state.params, batch.features, batch.action, batch.memory
         )
+        return collector, unroll, log_prob
+
+    collector, actions = state.collector, []
+    for _ in range(2):  # the second unroll begins in the midst of an episode
+        collector, unroll, log_prob = collected(state, collector)
+        actions.append(unroll.transition.action)
+        np.testing.assert_allclose(unroll.log_prob, 0, atol=1e-6)
         np.testing.assert_allclose(log_prob, 0, atol=1e-6)
     expected = [[action] * 2 for action in (0, 1, 0, 0, 1, 0, 0, 1)]
     np.testing.assert_array_equal(np.concatenate(actions), expected)
@@ -119,42 +126,53 @@ def test_action_mask_with_one_action_makes_it_certain(memory):
     space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "seen": spaces.Box(-1.0, 1.0, (2,))})
     actor = ActorCritic(hidden_sizes=(8,), memory=memory)
     networks = actor.build(space, spaces.Discrete(3))
-    allowed = jnp.array([[0, 2, 1, 1], [1, 1, 0, 2]])
-    observation = {
-        "action_mask": jax.nn.one_hot(allowed, 3, dtype=jnp.int8),
-        "seen": jnp.ones((2, 4, 2), jnp.float32),
-    }
-    features = jax.vmap(networks.features)(observation)
-    if memory is None:
-        features, allowed = jax.tree.map(
-            lambda x: x.reshape((-1, *x.shape[2:])), (features, allowed)
-        )
-        one, memories = features, None
-    else:
-        one = jax.tree.map(lambda x: x[0], features)
-        memories = networks.initial_carry(4), jnp.zeros((2, 4), bool)
-    params = networks.init(KEY, one)
-    log_prob, entropy = networks.log_prob_and_entropy(params, features, allowed, memories)
+    allowed = np.array([[0, 2, 1, 1], [1, 1, 0, 2]], np.int32)
+
+    @jax.jit
+    def asked(allowed):
+        observation = {
+            "action_mask": jax.nn.one_hot(allowed, 3, dtype=jnp.int8),
+            "seen": jnp.ones((2, 4, 2), jnp.float32),
+        }
+        features = jax.vmap(networks.features)(observation)
+        if memory is None:
+            features, allowed = jax.tree.map(
+                lambda x: x.reshape((-1, *x.shape[2:])), (features, allowed)
+            )
+            one, memories = features, None
+        else:
+            one = jax.tree.map(lambda x: x[0], features)
+            memories = networks.initial_carry(4), jnp.zeros((2, 4), bool)
+        params = networks.init(KEY, one)
+        same = networks.log_prob_and_entropy(params, features, allowed, memories)
+        other, _ = networks.log_prob_and_entropy(params, features, (allowed + 1) % 3, memories)
+        carry = networks.initial_carry(len(one.action_mask))
+        done = networks.mode(params, carry, one)[1], networks.sample(params, carry, one, KEY)[1]
+        return same, other, done
+
+    (log_prob, entropy), other, done = asked(allowed)
     np.testing.assert_allclose(log_prob, 0, atol=1e-6)
     np.testing.assert_allclose(entropy, 0, atol=1e-6)
-    other, _ = networks.log_prob_and_entropy(params, features, (allowed + 1) % 3, memories)
-    assert (other < -50).all()
-    carry = networks.initial_carry(len(one.action_mask))
-    first = jax.numpy.argmax(one.action_mask, axis=-1)
-    for act in (networks.mode, functools.partial(networks.sample, key=KEY)):
-        np.testing.assert_array_equal(act(params, carry, one)[1], first)
+    assert (np.asarray(other) < -50).all()
+    for actions in done:
+        np.testing.assert_array_equal(actions, allowed.ravel() if memory is None else allowed[0])
 
 
 def test_minibatch_of_instances_takes_their_memories():
     train = make_train("CartPole-v1", PPO(minibatches=2), actor=MEMORY, **SIZES)
-    state = train.init(KEY)
-    carry = jax.tree.map(
-        lambda x: x + jnp.arange(4.0).reshape((4,) + (1,) * (x.ndim - 1)), state.collector.carry
-    )
-    _, unroll = train.collect(BehaviorPolicy.of(state), state.collector.replace(carry=carry), KEY)
-    _, batch = train.algorithm.estimate(train.context, state, unroll)
-    taken_batch = minibatch(batch, jnp.array([3, 1]), "instances")
-    remembered, first = taken_batch.memory
+
+    @jax.jit
+    def taken_batch():
+        state = train.init(KEY)
+        carry = jax.tree.map(
+            lambda x: x + jnp.arange(4.0).reshape((4,) + (1,) * (x.ndim - 1)), state.collector.carry
+        )
+        collector = state.collector.replace(carry=carry)
+        _, unroll = train.collect(BehaviorPolicy.of(state), collector, KEY)
+        _, batch = train.algorithm.estimate(train.context, state, unroll)
+        return minibatch(batch, jnp.array([3, 1]), "instances")
+
+    remembered, first = taken_batch().memory
     assert first.shape == (6, 2)
     for leaf in jax.tree.leaves(remembered):
         np.testing.assert_array_equal(leaf, np.broadcast_to([[3.0], [1.0]], leaf.shape))
@@ -175,13 +193,14 @@ def test_target_kl_exceeded_skips_later_gradient_steps():
 
 
 def test_vpg_stops_at_target_kl_and_reports_approx_kl():
-    train = make_train("CartPole-v1", VPG(epochs=3, target_kl=1e-9), **SIZES)
-    state, losses = jax.jit(train.update)(train.init(KEY))
+    train = make_train("CartPole-v1", VPG(epochs=3, target_kl=1e-9), actor=SMALL, **SIZES)
+    state, losses = jax.jit(lambda: train.update(train.init(KEY)))()
     assert int(state.weights.gradient_steps) == 2 and losses["approx_kl"] > 0
 
 
 def test_explained_variance_is_relative_to_target_variance():
-    train = make_train("CartPole-v1", PPO(), **SIZES)
+    ppo = PPO(epochs=1, minibatches=1)
+    train = make_train("CartPole-v1", ppo, actor=SMALL, **SIZES)
     state, unroll, batch = judged(train)
     value, target = np.asarray(batch.value, np.float64), np.asarray(batch.target, np.float64)
     _, losses = jax.jit(train.learn)(state, unroll, KEY)

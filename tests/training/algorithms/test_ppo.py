@@ -8,14 +8,15 @@ from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import PPO, ActorCritic
 from jaxenvs.training.algorithms._on_policy import Batch
-from tests.training.algorithms._transitions import KEY, assembled
+from tests.training.algorithms._transitions import assembled, gradients_of
 
 TWO = spaces.Discrete(2)
 
 
 def batch(context, weights, ratio=1.0, advantage=(1.0, -1.0, 3.0, -3.0)):
     """Four transitions whose probability ratio under the weights is `ratio`."""
-    features = context.networks.features(jax.random.normal(jax.random.key(1), (4, 3)))
+    rows = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
+    features = context.networks.features(rows)
     action = jnp.array([0, 1, 0, 1])
     log_prob, _ = context.networks.log_prob_and_entropy(weights.params, features, action)
     value = context.networks.value(weights.params, features)
@@ -31,8 +32,8 @@ def batch(context, weights, ratio=1.0, advantage=(1.0, -1.0, 3.0, -3.0)):
 
 def gradients(ppo, ratio=1.0):
     context, weights = assembled(ppo, TWO, ActorCritic(hidden_sizes=(8,)))
-    drawn = batch(context, weights, ratio)
-    return context, weights, drawn, *ppo.gradients(context, weights, drawn, KEY)[:2]
+    drawn = jax.jit(batch, static_argnums=0)(context, weights, ratio)
+    return context, weights, drawn, *gradients_of(ppo, context, weights, drawn)[:2]
 
 
 def test_hyper_parameters_are_leaves_and_structure_is_not():
@@ -60,20 +61,31 @@ def test_ppo_normalizes_advantages_and_clips_profitable_ratios(ratio, kept):
 
 def test_the_gradient_raises_the_probability_of_better_actions():
     context, weights, drawn, gradient, _ = gradients(PPO())
-    moved = jax.tree.map(lambda w, g: w - 0.1 * g, weights.params, gradient)
-    log_prob, _ = context.networks.log_prob_and_entropy(moved, drawn.features, drawn.action)
-    assert jnp.sum((log_prob - drawn.log_prob) * drawn.advantage) > 0
+
+    @jax.jit
+    def log_prob_after(gradient):
+        moved = jax.tree.map(lambda w, g: w - 0.1 * g, weights.params, gradient)
+        return context.networks.log_prob_and_entropy(moved, drawn.features, drawn.action)[0]
+
+    change = np.asarray(log_prob_after(gradient)) - drawn.log_prob
+    assert np.sum(change * np.asarray(drawn.advantage)) > 0
 
 
 @pytest.mark.parametrize(("anneal", "last_rate"), [(True, 0.25), (False, 1.0)])
 def test_annealing_takes_the_learning_rate_linearly_to_zero(anneal, last_rate):
     ppo = PPO(learning_rate=1.0, anneal=anneal, max_gradient_norm=1e9, epochs=1, minibatches=2)
     optimizer = ppo.optimizer(num_updates=2)  # four gradient steps
-    weight, gradient = jnp.ones(3), jnp.ones(3)
-    state = optimizer.init(weight)
-    with jax.numpy_dtype_promotion("standard"):
+
+    @jax.jit
+    def last_change():
+        weight, gradient = jnp.ones(3), jnp.ones(3)
+        state = optimizer.init(weight)
         for _ in range(4):
             change, state = optimizer.update(gradient, state, weight)
+        return change
+
+    with jax.numpy_dtype_promotion("standard"):
+        change = last_change()
     chex.assert_trees_all_close(change, jnp.full(3, -last_rate), rtol=1e-3)
 
 

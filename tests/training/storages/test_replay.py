@@ -110,14 +110,16 @@ def test_replay_shorter_than_n_step_draws_only_known_rows(storage_type):
     storage, steps = storage_type(capacity=50, n_step=6), stream(8, ends=0.6)
     state = storage.init(jax.tree.map(lambda x: x[:1], steps))
     add = jax.jit(storage.add)
+    size = jax.jit(storage.size)
+    draw = jax.jit(lambda state: storage.sample(state, KEY, 500, gamma=GAMMA, steps=0.0))
     for count in range(1, 9):
         state = add(state, jax.tree.map(lambda x, i=count: x[i - 1 : i], steps))
         known = jax.tree.map(lambda x, i=count: x[:i], steps)
         each = itertools.product(range(count), range(NUM_ENVS))
         expected = {at for at in each if n_step_by_hand(known, *at, 6)}
-        assert storage.size(state) == len(expected)
+        assert size(state) == len(expected)
         if expected:
-            sample = storage.sample(state, KEY, 500, gamma=GAMMA, steps=0.0)
+            sample = draw(state)
             rows = np.unique(sample.observation, axis=0).astype(int)
             assert {tuple(row) for row in rows.tolist()} == expected
 
@@ -133,9 +135,8 @@ def test_n_step_returns_match_rlax():
     value = np.random.default_rng(0).normal(size=steps.reward.shape).astype(np.float32)
     discount = GAMMA * (1 - steps.terminated.astype(np.float32))
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        returns = jax.vmap(
-            functools.partial(rlax.n_step_bootstrapped_returns, n=N_STEP), in_axes=1, out_axes=1
-        )(steps.reward, discount, value)
+        by_rlax = functools.partial(rlax.n_step_bootstrapped_returns, n=N_STEP)
+        returns = jax.jit(jax.vmap(by_rlax, in_axes=1, out_axes=1))(steps.reward, discount, value)
     time, instance = sample.observation.astype(int).T
     last = sample.next_observation[:, 0].astype(int) - 1000
     targets = sample.reward + sample.discount * value[last, instance]
@@ -170,10 +171,21 @@ def test_priorities_set_sampling_rates_and_weights_correct_them():
     assert state.largest == pytest.approx(priority.max())
 
     # What is new is drawn as often as what was worst.
-    unroll = jax.tree.map(lambda x: jnp.asarray(x[:UNROLL]), steps)
-    leaves = np.asarray(storage.add(state, unroll).tree)[:48]
+    unroll = jax.tree.map(lambda x: x[:UNROLL], steps)
+    leaves = np.asarray(jax.jit(storage.add)(state, unroll).tree)[:48]
     priority[: UNROLL * NUM_ENVS] = priority.max()
     chex.assert_trees_all_close(leaves, priority, rtol=1e-6)
+
+
+def test_incomplete_rows_get_no_priority():
+    storage = PrioritizedReplay(48, n_step=N_STEP)
+    state, _ = fill_and_sample(storage, stream(16), jax.random.key(0), 2)
+    before = np.asarray(state.tree)[:48]
+    index = np.arange(48, dtype=np.int32)
+    after = jax.jit(storage.set_priorities)(state, index, np.full(48, 3, np.float32)).tree
+    is_incomplete = before == 0  # the last rows of each instance, whose n steps are not over
+    assert is_incomplete.any() and not is_incomplete.all()
+    np.testing.assert_array_equal(np.asarray(after)[:48] == 0, is_incomplete)
 
 
 def test_priority_tree_sums_exactly_after_many_updates():
@@ -193,7 +205,7 @@ def test_priority_tree_sums_exactly_after_many_updates():
 
         return jax.lax.scan(update, state, (unrolls, jax.random.split(key, 50)))[0]
 
-    state = storage.init(jax.tree.map(lambda x: x[0], unrolls))
+    state = jax.jit(storage.init)(jax.tree.map(lambda x: x[0], unrolls))
     state = train(state, unrolls, jax.random.key(0))
     tree = [np.asarray(level) for level in levels(state.tree, state.ring.num_rows)]
     assert [len(level) for level in tree] == [64, 8]
@@ -259,8 +271,8 @@ def test_replay_vmapped_over_seeds_matches_each_seed_alone():
     seeds = [stream(24, seed) for seed in (0, 1)]
     keys = jax.random.split(jax.random.key(0))
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *seeds)
-    together = jax.vmap(lambda steps, key: fill_and_sample(storage, steps, key, 16))
-    _, (_, samples) = together(stacked, keys)
+    together = jax.jit(jax.vmap(lambda steps, key: fill_and_sample(storage, steps, key, 16)))
+    _, (_, samples) = jax.device_get(together(stacked, keys))
     for i in (0, 1):
         _, (_, alone) = fill_and_sample(storage, seeds[i], keys[i], 16)
         chex.assert_trees_all_close(jax.tree.map(lambda x: x[i], samples), alone)  # noqa: B023
