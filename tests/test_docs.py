@@ -35,10 +35,7 @@ SLOW_PAGES = (
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else [])
-        for page in PAGES
-    ],
+    [pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else []) for page in PAGES],
 )
 def test_the_snippets_of_a_page_run_in_order(run_snippets, page):
     run_snippets(DOCS / page)

@@ -147,3 +147,8 @@ assert not xla_bridge.backends_are_initialized(), "making starts a backend"
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_time_limit_below_the_environments_own_is_applied():
+    env = jaxenvs.make("MiniGrid-Empty-5x5-v0", time_limit=7)  # its own limit is 100 steps
+    assert env.time_limit == 7 and jaxenvs.make("MiniGrid-Empty-5x5-v0").time_limit == 100

@@ -120,6 +120,10 @@ def test_an_episode_ends_with_its_last_agent():
     assert timestep.discount == {"a": 0, "b": 1} and timestep.reward == {"a": 2, "b": 2}
     assert timestep.to_act == {"a": False, "b": True}
     assert timestep.replace(truncated={"a": jnp.bool_(False), "b": jnp.bool_(True)}).done
+    cut = MultiAgentTimeStep.transition(
+        timestep.observation, reward=0, terminated=False, truncated={"a": False, "b": True}
+    )
+    assert cut.to_act == {"a": True, "b": False}
     alone = timestep.of("a")
     assert alone.done and alone.reward == 2 and alone.observation.shape == (3,)
     chex.assert_trees_all_equal(alone.discount, jnp.float32(0))

@@ -37,7 +37,9 @@ def test_every_make_target_that_is_named_exists():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
         for job in jobs.values():
-            makes = [step["run"] for step in job["steps"] if step.get("run", "").startswith("make ")]
+            makes = [
+                step["run"] for step in job["steps"] if step.get("run", "").startswith("make ")
+            ]
             named |= {text.split()[1] for text in makes if "${{" not in text}
             if any("matrix.target" in text for text in makes):
                 named |= {*job["strategy"]["matrix"]["target"]}

@@ -100,6 +100,12 @@ class Outside(Walk):
         return spaces.Box(-2.0, 2.0, (1,))
 
 
+class OutsideAtTheEnd(Outside):
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, timestep.replace(terminated=jnp.abs(state.position) > 2)
+
+
 class NotANumber(Walk):
     def step(self, state, action, key):
         state, timestep = super().step(state, action, key)
@@ -431,6 +437,7 @@ BROKEN = [
     (TextParameter(), "environment", r"TextParameter\.mode is a str.*struct\.static"),
     (GymnasiumSpace(), "environment", r"action_space is a Discrete.*from_gymnasium"),
     (BrokenSpace(), "environment", "observation_space raised AttributeError"),
+    (OutsideAtTheEnd(), "observation space", r"outside \[-2\.0, 2\.0\], after step \d+"),
     (FloatFrame(), "render", r"float32\[4, 20, 3\]; it must be uint8\[H, W, 3\]"),
     (GrayFrame(), "render", r"uint8\[4, 20\]; it must be"),
     (NumpyFrame(), "render", r"render\(state\) raised TracerArrayConversionError"),

@@ -75,6 +75,19 @@ def test_sticking_frequency():
     assert abs(stuck - 0.25) < 0.04  # four deviations
 
 
+def test_durations_are_drawn_including_both_ends():
+    env = StickyAction(Echo(), 1.0, (1, 3))
+    memory, _ = env.on_reset(None)
+    keys = jax.random.split(jax.random.key(0), 64)
+
+    @jax.jit
+    def repeats(key):
+        begun, _ = env.on_action(memory, jnp.ones(2), key)
+        return jax.vmap(lambda each: env.on_action(begun, jnp.ones(2), each)[0].repeats)(keys)
+
+    assert {*np.asarray(repeats(keys[0])).tolist()} == {0, 1, 2}  # after one of 1, 2, or 3
+
+
 @pytest.mark.parametrize(
     "arguments", [(-0.1,), (1.1,), (0.5, 0), (0.5, (2, 1)), (0.5, (1, 2, 3)), (0.5, 1.5)]
 )

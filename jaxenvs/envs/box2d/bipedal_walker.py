@@ -190,6 +190,12 @@ class BipedalWalker(Environment[BipedalWalkerState]):
         del key
         check_action_shape(self.action_space, action, "BipedalWalker")
         new = self._move(state, action, jnp.float32(0))
+        return new, self._outcome(state, action, new)
+
+    def _outcome(
+        self, state: BipedalWalkerState, action: chex.Array, new: BipedalWalkerState
+    ) -> TimeStep:
+        """Returns the timestep of an action that led from `state` to `new`."""
         (old_x, _), (x, _) = _hull_origin(state), _hull_origin(new)
         tilt, old_tilt = (jnp.abs(each.world.bodies[0, 2]) for each in (new, state))
         effort = jnp.minimum(jnp.abs(action), 1).sum()
@@ -197,7 +203,7 @@ class BipedalWalker(Environment[BipedalWalkerState]):
         fails = new.has_fallen | (x < 0)
         terminated = fails | (x > (COLUMNS - LONGEST_GRASS) * COLUMN)
         reward = jnp.where(fails, -100, reward)
-        return new, TimeStep.transition(self._observe(new), reward=reward, terminated=terminated)
+        return TimeStep.transition(self._observe(new), reward=reward, terminated=terminated)
 
     @property
     def _world(self) -> World:

@@ -88,18 +88,22 @@ def test_whole_episodes_are_gymnasiums(hardcore):
     env = BipedalWalker(hardcore=hardcore)
     oracle = PlacingOracle(env, 3)
     move = jax.jit(env._move)
-    observe = jax.jit(env._observe)
+    observe, outcome = jax.jit(env._observe), jax.jit(env._outcome)
     together = []
     for episode in range(6):
         observation, pilot = oracle.reset(), bipedal_walker.BipedalWalkerHeuristics()
         force = oracle._start_draws().force
         state, errors = move(oracle.state, np.zeros(4, np.float32), force), []
+        errors.append(np.abs(observe(state) - observation).max())
         for _ in range(60):
-            errors.append(np.abs(observe(state) - observation).max())
             walks = episode % 2 == 0
             action = pilot.step_heuristic(observation) if walks else oracle.sample_action()
-            observation, _, terminated = oracle.step(action)
-            state = move(state, np.float32(action), np.float32(0))
+            observation, reward, terminated = oracle.step(action)
+            before, state = state, move(state, np.float32(action), np.float32(0))
+            ours = jax.device_get(outcome(before, np.float32(action), state))
+            errors.append(np.abs(ours.observation - observation).max())
+            if len(errors) < 5:  # later, contacts multiply errors
+                np.testing.assert_allclose(ours.reward, reward, atol=1e-3)
             if terminated:
                 break
         assert max(errors[:4]) < 2e-4
