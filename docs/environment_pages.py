@@ -1,4 +1,4 @@
-"""Writes the list of environments, a page for each, their pictures, and the README's gallery.
+"""Writes the list of environments, a page for each, their pictures, and one of many of them.
 
     python docs/environment_pages.py
 
@@ -26,11 +26,10 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # drawn digits
 PAGES = ROOT / "docs" / "environments"
 PICTURES = ROOT / "docs" / "assets" / "environments"
-README = ROOT / "README.md"
+OVERVIEW = ROOT / "docs" / "assets" / "overview.gif"
 CERTIFICATES = ROOT / "benchmarks" / "certificates"
 SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 
-BEGIN, END = "<!-- gallery: python docs/environment_pages.py -->", "<!-- end of gallery -->"
 WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
 FRAMES, FPS, COLORS = 48, 20, 32
 TITLES = {
@@ -54,7 +53,14 @@ GUIDES = {
     "minigrid": _LEVELS,
     "mujoco": _PHYSICS,
 }
-TILES = 8  # maximum number of pictures per family in the README
+# The environments in the picture of the README, in rows.
+TILES = (
+    ("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "LunarLander-v3", "BipedalWalker-v3"),
+    ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5", "dm_control/quadruped-run", "dm_control/fish-swim"),
+    ("MinAtar/Breakout-v1", "MinAtar/Seaquest-v1", "Pong-misc", "FrozenLake-v1", "Taxi-v4"),
+    ("MiniGrid-DoorKey-16x16-v0", "MiniGrid-FourRooms-v0", "BabyAI-BossLevel-v0", "MetaMaze-misc")
+    + ("bsuite/deep_sea-v0",),
+)
 
 Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class
 
@@ -76,6 +82,8 @@ def main() -> None:
     for path, spec in known.items():
         if not path.exists():
             draw(jaxenvs.make(spec.id), path)
+    if not OVERVIEW.exists():
+        draw_overview(OVERVIEW)
 
 
 def specs() -> list[jaxenvs.EnvSpec]:
@@ -89,7 +97,7 @@ def specs() -> list[jaxenvs.EnvSpec]:
 
 
 def texts() -> dict[Path, str]:
-    """Returns the text of each page and of the README."""
+    """Returns the text of each page."""
     families: dict[str, Environments] = {}
     for spec in specs():
         cls = type(jaxenvs.make(spec.id).unwrapped)
@@ -98,23 +106,7 @@ def texts() -> dict[Path, str]:
     for environments in families.values():
         for cls, entries in environments.items():
             written[page_of(cls, entries[0])] = environment_page(cls, entries)
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    written[README] = f"{before}{BEGIN}\n{gallery(families)}\n{END}{rest.partition(END)[2]}"
     return written
-
-
-def gallery(families: dict[str, Environments]) -> str:
-    """Returns the README's table, with a row per family and a picture per environment."""
-    lines = ["| | |", "|---|---|"]
-    for family, environments in families.items():
-        tiles = [
-            f"[{image(entries[-1], ROOT)}]({relative(page_of(cls, entries[0]), ROOT)})"
-            for cls, entries in environments.items()
-        ]
-        more = " …" if len(tiles) > TILES else ""
-        link = f"[{title(family)}](docs/environments/index.md#{anchor(family)})"
-        lines.append(f"| {link} | {' '.join(tiles[:TILES])}{more} |")
-    return "\n".join(lines)
 
 
 def index_page(families: dict[str, Environments]) -> str:
@@ -362,6 +354,28 @@ def draw(env: jaxenvs.Environment, path: Path) -> None:
     indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
     indexed[0].save(
         path, save_all=True, append_images=indexed[1:], duration=1000 // FPS, loop=0, optimize=True
+    )
+
+
+def draw_overview(path: Path) -> None:
+    """Writes a picture of many environments from the pictures of single ones."""
+    from PIL import Image, ImageSequence
+
+    frames = [
+        Image.new("RGB", (WIDTH * len(TILES[0]), HEIGHT * len(TILES)), "white")
+        for _ in range(0, FRAMES, 2)
+    ]
+    for row, ids in enumerate(TILES):
+        for column, id in enumerate(ids):
+            with Image.open(picture(jaxenvs.registry[id])) as tile:
+                tiles = [frame.convert("RGB") for frame in ImageSequence.Iterator(tile)]
+            x, y = column * WIDTH + (WIDTH - tile.width) // 2, row * HEIGHT
+            for t, frame in enumerate(frames):
+                frame.paste(tiles[2 * t % len(tiles)], (x, y + (HEIGHT - tile.height) // 2))
+    palette = frames[0].quantize(2 * COLORS)
+    indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    indexed[0].save(
+        path, save_all=True, append_images=indexed[1:], duration=2000 // FPS, loop=0, optimize=True
     )
 
 
