@@ -9,6 +9,8 @@ WORKERS ?= 2
 # Of the many cases of a test in `make test-interop`, every fifth runs, in `make test-suites` every
 # third; `make test-nightly` runs all.
 EVERY ?= 5
+# Python compiles what is imported; pip would compile all packages.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 MAIN = not interop and not slow
 
@@ -18,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-interop test-suites _test-suites test-nightly mutations lint \
-    format docs pages notebooks pytest _pytest oldest bench bench-gym bench-host bench-training clean
+    format docs pages notebooks pytest _pytest oldest _oldest bench bench-gym bench-host bench-training clean
 
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
@@ -50,7 +52,7 @@ $(BIN)/python:
 
 $(VENV)/.with-%: pyproject.toml | $(BIN)/python
 	@echo 'installing jaxenvs[$*] into $(VENV) ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@$(PIP) --editable '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.with-all
@@ -109,9 +111,11 @@ _test-suites: $(VENV)/.with-suites-tests
 # This XLA prints an error whenever it loads a program from the cache, which some tests would see.
 oldest:
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
-	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --editable '.[dev]' 'jax==0.9.0' 'jaxlib==0.9.0'
-	TF_CPP_MIN_LOG_LEVEL=3 $(MAKE) --no-print-directory BIN=.venv-oldest/bin _pytest
+	@$(MAKE) --no-print-directory BIN=.venv-oldest/bin _oldest
+
+_oldest:
+	@$(PIP) --editable '.[dev]' 'jax==0.9.0' 'jaxlib==0.9.0'
+	TF_CPP_MIN_LOG_LEVEL=3 $(MAKE) --no-print-directory _pytest
 
 bench: $(VENV)/.with-bench
 	$(BIN)/python -m benchmarks.rollout

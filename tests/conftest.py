@@ -110,7 +110,7 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-MANY_CASES = 10
+MANY_CASES = 13
 
 
 @pytest.hookimpl(trylast=True)  # after the selection by markers
@@ -158,7 +158,10 @@ def _dropped_programs():
         if programs is not None:
             programs._cached_programs.cache_clear()
         jax.clear_caches()
-        gc.collect()
+        gc.unfreeze()
+    # Later collections need not visit what stays, such as traced programs.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

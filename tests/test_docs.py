@@ -26,10 +26,10 @@ PAGES = sorted(
     if "```" in path.read_text(encoding="utf-8") and path.parent.parent != DOCS / "environments"
 )
 SLOW_PAGES = (
-    *("extending/check_env.md", "extending/rendering.md"),
+    *("extending/check_env.md", "extending/minigrid_level.md", "extending/rendering.md"),
     *("training.md", "training/own_parts.md", "training/schemes.md"),
     *("usage/box2d.md", "usage/command_line.md", "usage/gpu.md", "usage/mujoco.md"),
-    *("usage/rollouts.md", "usage/wrappers.md"),
+    *("usage/multi_agent.md", "usage/rollouts.md", "usage/wrappers.md"),
 )
 
 

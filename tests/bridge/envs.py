@@ -5,6 +5,7 @@ import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -292,13 +293,21 @@ def collected_while_stepping(
     make: Callable[[list[Any]], Any], wrap: Callable[[Any], Any] = lambda env: env
 ) -> Iterator[list[Meeting]]:
     """Forgets a pool in the midst of a step in which its environments collect the garbage."""
-    go, made = threading.Event(), []
+    go, made, forgotten = threading.Event(), [], []
+
+    def collect() -> None:
+        go.wait(5)
+        end = time.monotonic() + 30
+        # A call does nothing while another thread collects, which takes seconds in a large process.
+        while forgotten[0]() is not None and time.monotonic() < end:
+            gc.collect()
 
     def env() -> Any:
-        made.append(Meeting(lambda: (go.wait(5), gc.collect())))
+        made.append(Meeting(collect))
         return wrap(made[-1])
 
     pool = make([env] * 3)
+    forgotten.append(weakref.ref(pool))
     pool.reset(seed=0)
     pool.step_async(np.zeros(3, int))
     cycle = [pool]

@@ -72,7 +72,7 @@ def nothing_is_left():
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # a coroutine that was never awaited
         yield
-        gc.collect(1)  # what the test has made
+        gc.collect()
     _until(lambda: not pool_threads())
 
 

@@ -193,7 +193,7 @@ def test_equal_batched_parameters_match_one_shared_value(name):
     assert_agree(found, reference(name, mode))
 
 
-@pytest.mark.parametrize("name", every_nth(20, SUBJECTS, first=4))
+@pytest.mark.parametrize("name", every_nth(40, SUBJECTS, first=4))
 def test_vmap_over_a_staggered_batch(name):
     subject = SUBJECTS[name]
     mode = MODES[index_of(name) % 2]

@@ -174,7 +174,7 @@ def test_padded_choices_are_masked():
     [
         case({}, ActorCritic(), is_quick=False),
         ({"agent_id": True}, ActorCritic(per_agent=True)),
-        ({"central_critic": True}, ActorCritic()),
+        case({"central_critic": True}, ActorCritic(), is_quick=False),
     ],
     ids=["shared", "separate", "central critic"],
 )

@@ -107,6 +107,7 @@ def test_several_processes_match_one_device(tmp_path):
         assert (count == 1).all(), f"{path}: all instances, each on one device only"
 
 
+@pytest.mark.slow
 def test_documented_program_runs_on_several_hosts(tmp_path):
     page = (ROOT / "docs" / "concepts" / "sharding.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)

@@ -50,6 +50,7 @@ def landings(number=64):
     return jax.device_get(play(jax.random.key(0)))
 
 
+@pytest.mark.slow
 def test_whole_episodes_are_gymnasiums():
     env, number = LunarLander(), 6
     move, observe = jax.jit(jax.vmap(env.apply)), jax.jit(jax.vmap(env._observe))

@@ -162,6 +162,7 @@ def test_contacts_of_boxes_are_those_of_c_mujoco(is_planar):
     assert {len(each) for each in expected} == ({2, 4} if is_planar else {*range(1, 8)})
 
 
+@pytest.mark.slow
 def test_the_line_search_gives_the_bits_of_mjx():
     xml = (
         '<geom type="plane" size="1 1 1"/><body pos="0 0 .08"><freejoint/><geom size=".1"/></body>'
@@ -206,6 +207,7 @@ def test_every_option_of_gymnasium_has_its_default(id):
         assert ours[name] == value, name
 
 
+@pytest.mark.slow
 def test_changed_physics_change_the_motion_of_each_instance():
     gravity = np.array([[0.0, 0.0, -9.81], [0.0, 0.0, 0.0], [0.0, 0.0, 9.81]])
     env = jaxenvs.make_vec(
@@ -228,6 +230,7 @@ def test_changed_physics_change_the_motion_of_each_instance():
     np.testing.assert_allclose(timestep.observation[1], angle[2], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_step_can_be_differentiated_forward():
     env = jaxenvs.make(SMALL).unwrapped
     state, _ = jax.jit(env.reset)(jax.random.key(0))
