@@ -87,10 +87,10 @@ class FusedExecutor(Executor):
         self.train = train if mesh is None else shard(train, mesh)
         self._spec, self._is_vmapped = spec, seeds is not None
         if seeds is None:
-            self.learner_state = jax.jit(self.train.init)(jax.random.key(spec.seed))
+            key = jax.random.key(spec.seed)
         else:
-            keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-            self.learner_state = jax.jit(jax.vmap(self.train.init))(keys)
+            key = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+        self.learner_state = _init(self.train, key)
 
     def step(self, num_updates: int) -> Metrics:
         self.learner_state, metrics = _resume(
@@ -365,6 +365,11 @@ def _fits_devices(scheme: Scheme) -> bool:
 
 def _place_like(leaf: jax.Array, other: jax.Array) -> jax.Array:
     return leaf if leaf.sharding == other.sharding else jax.device_put(leaf, other.sharding)
+
+
+@jax.jit
+def _init(train: Any, key: jax.Array) -> LearnerState:
+    return jax.vmap(train.init)(key) if key.ndim else train.init(key)
 
 
 @functools.partial(jax.jit, donate_argnames="state", static_argnames=("num_updates", "is_vmapped"))
