@@ -20,6 +20,7 @@ from jaxenvs.testing import check_env
 from jaxenvs.wrappers import Transform
 from jaxenvs.wrappers.transform import AgentView
 from tests.ids import case, every_nth
+from tests.jitted import reset, step
 from tests.multi_agent_env import Duet, Nim, Party
 from tests.wrappers.test_all import WRAPPERS
 
@@ -163,16 +164,6 @@ def test_rewards_are_functions_of_parameters():
 # Batches
 
 
-@jax.jit
-def reset_alone(env, key):
-    return env.reset(key)
-
-
-@jax.jit
-def step_alone(env, state, action, key):
-    return env.step(state, action, key)
-
-
 @functools.partial(jax.jit, static_argnames="shape")
 def sample_alone(env, key, shape=()):
     return env.action_space.sample(key, shape)
@@ -180,16 +171,16 @@ def sample_alone(env, key, shape=()):
 
 def start_alone(env, key, stagger):
     """Resets one instance and takes the random steps of a staggered start."""
-    state, timestep = reset_alone(env, key)
+    state, timestep = reset(env, key)
     seen = timestep.observation, timestep.info
     if stagger:
         base = keys.stagger_key(key)
         for t in range(jax.random.randint(jax.random.fold_in(base, 0), (), 0, stagger)):
             action = sample_alone(env, jax.random.fold_in(base, 2 * t + 1))
             step_key = jax.random.fold_in(base, 2 * t + 2)
-            state, later = step_alone(env, state, action, step_key)
+            state, later = step(env, state, action, step_key)
             if later.done:
-                state, later = reset_alone(env, keys.autoreset_key(step_key))
+                state, later = reset(env, keys.autoreset_key(step_key))
             seen = later.observation, later.info
     return state, show(timestep.replace(observation=seen[0], info=seen[1]))
 
@@ -208,15 +199,15 @@ def play_alone(env, i, mode, actions, stagger):
         new_key = keys.autoreset_key(call_key, i)
         last = rows[-1]
         if mode == "next_step" and last.done:
-            state, timestep = reset_alone(env, new_key)
+            state, timestep = reset(env, new_key)
             rows.append(show(timestep))
         elif mode == "disabled" and last.done:
             rows.append(last.replace(reward=jax.tree.map(np.zeros_like, last.reward)))
         else:
-            state, timestep = step_alone(env, state, action, jax.random.fold_in(call_key, i))
+            state, timestep = step(env, state, action, jax.random.fold_in(call_key, i))
             timestep = show(timestep)
             if mode == "same_step" and timestep.done:
-                state, first = reset_alone(env, new_key)
+                state, first = reset(env, new_key)
                 timestep = timestep.replace(observation=first.observation, info=first.info)
             rows.append(timestep)
     return state, jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
@@ -570,14 +561,14 @@ def test_repeated_actions_sum_the_rewards_of_each_agent():
     env, wrapped = Party(), Party().wrap(wrappers.RepeatAction, 2)
     action = sample_alone(env, KEY)
     for seed in range(6):
-        state, _ = reset_alone(env, jax.random.key(seed))
+        state, _ = reset(env, jax.random.key(seed))
         key = jax.random.key(seed)
-        found = step_alone(wrapped, state, action, key)
-        middle, first = step_alone(env, state, action, jax.random.fold_in(key, 0))
+        found = step(wrapped, state, action, key)
+        middle, first = step(env, state, action, jax.random.fold_in(key, 0))
         if first.done:
             expected = middle, first
         else:
-            end, second = step_alone(env, middle, action, jax.random.fold_in(key, 1))
+            end, second = step(env, middle, action, jax.random.fold_in(key, 1))
             reward = jax.tree.map(lambda *both: np.add(*both), first.reward, second.reward)
             expected = end, second.replace(reward=reward)
         chex.assert_trees_all_equal(found, expected)

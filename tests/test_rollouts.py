@@ -17,6 +17,7 @@ from jaxenvs.errors import MissingExtraError, RolloutError
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 from tests.ids import every_nth
+from tests.jitted import reset, step
 from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(7)
@@ -37,16 +38,6 @@ def parity(observation, key):
 def drift(weights, observation, key):
     del key
     return observation @ weights
-
-
-@jax.jit
-def reset(env, key):
-    return env.reset(key)
-
-
-@jax.jit
-def step(env, state, action, key):
-    return env.step(state, action, key)
 
 
 def played_by_hand(env, act, num_steps, key):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from jaxenvs.envs.classic_control import Pendulum, PendulumState
+from tests import jitted
 
 
 def at(theta, theta_dot=0.0):
@@ -12,13 +13,8 @@ def at(theta, theta_dot=0.0):
     return PendulumState(theta=theta, theta_dot=theta_dot, torque=np.zeros_like(theta))
 
 
-@jax.jit
-def compiled(env, state, action):
-    return env.step(state, action, jax.random.key(0))
-
-
 def step(env, state, torque=0.0):
-    return jax.device_get(compiled(env, state, np.array([torque], np.float32)))
+    return jitted.step_by_hand(env, state, np.array([torque], np.float32))
 
 
 def test_one_step_by_hand():
@@ -53,7 +49,8 @@ def test_speed_is_clipped():
 
 def test_pendulum_never_terminates():
     states, still = at(np.linspace(-4, 4, 50), np.linspace(-8, 8, 50)), np.zeros(1, np.float32)
-    _, timestep = jax.vmap(compiled, (None, 0, None))(Pendulum(), states, still)
+    each = jax.vmap(jitted.step, (None, 0, None, None))
+    _, timestep = each(Pendulum(), states, still, jax.random.key(0))
     assert not np.asarray(timestep.done).any()
 
 
