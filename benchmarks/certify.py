@@ -80,6 +80,11 @@ def path_of(id: str, folder: Path = CERTIFICATES) -> Path:
     return folder / f"{id.replace('/', '-')}.json"
 
 
+def sources_digest(id: str) -> str:
+    """Returns the digest of the sources of an id's rules."""
+    return _sources.digest(str(jaxenvs.registry[id].entry_point).partition(":")[0])
+
+
 def reference_version(env: Environment) -> str:
     """Returns the name and version of the package of an environment's reference."""
     packages = oracle_for(env).package.split()
@@ -122,7 +127,7 @@ def certify(
         "id": id,
         "reference": reference_version(jaxenvs.make(id)),
         "jax": jax.__version__,
-        "sources": _sources.digest(type(jaxenvs.make(id).unwrapped).__module__),
+        "sources": sources_digest(id),
         "samples": num_samples,
         "longest": longest,
         "passed": mismatches <= allowed and smallest >= SIGNIFICANCE,

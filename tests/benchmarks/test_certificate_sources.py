@@ -12,14 +12,12 @@ TO_BE_REMADE = certify.CERTIFICATES / "to_be_remade.txt"
 
 
 def stale_ids():
-    found = set()
-    for id, spec in jaxenvs.registry.items():
-        path = certify.path_of(id)
-        if path.exists():
-            module = str(spec.entry_point).partition(":")[0]
-            if json.loads(path.read_text())["sources"] != _sources.digest(module):
-                found.add(id)
-    return found
+    paths = {id: certify.path_of(id) for id in jaxenvs.registry}
+    return {
+        id
+        for id, path in paths.items()
+        if path.exists() and json.loads(path.read_text())["sources"] != certify.sources_digest(id)
+    }
 
 
 def test_certificates_have_the_digest_of_the_current_sources():
