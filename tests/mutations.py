@@ -3,7 +3,6 @@
     python -m tests.mutations
     python -m tests.mutations --only dqn-double-swapped,factory-own-limit-wins
     python -m tests.mutations --list
-    python -m tests.mutations --check
 
 A mutant is a small fault that changes results without an error. Each runs only the tests that are
 most likely to notice it. They have to pass without the fault, or every mutant seems to be caught.
@@ -48,7 +47,7 @@ class Mutant(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of a mutant."""
+    """The outcome of a mutant."""
 
     name: str
     outcome: str  # "caught", "timeout", "survived", or "error"
@@ -365,7 +364,7 @@ MUTANTS = (
 )
 
 
-def check(root: Path = ROOT) -> list[str]:
+def check() -> list[str]:
     """Returns what is wrong with the table, such as a mutant whose code has changed."""
     problems = []
     names = [mutant.name for mutant in MUTANTS]
@@ -373,11 +372,11 @@ def check(root: Path = ROOT) -> list[str]:
         problems.append("two mutants have the same name")
     for mutant in MUTANTS:
         for path in (mutant.file, *mutant.tests):
-            if not (root / path).exists():
+            if not (ROOT / path).exists():
                 problems.append(f"{mutant.name}: {path} does not exist")
-        if not (root / mutant.file).is_file():
+        if not (ROOT / mutant.file).is_file():
             continue
-        source = (root / mutant.file).read_bytes()
+        source = (ROOT / mutant.file).read_bytes()
         count = source.count(mutant.old.encode())
         if count != 1:
             problems.append(f"{mutant.name}: the old code occurs {count} times in {mutant.file}")
@@ -393,15 +392,15 @@ def _mutated(mutant: Mutant, source: bytes) -> bytes:
     return source.replace(mutant.old.encode(), mutant.new.encode())
 
 
-def copy_repository(root: Path, folder: Path) -> None:
+def copy_repository(folder: Path) -> None:
     """Copies all files that git does not ignore. Links stay links."""
     listed = subprocess.run(
-        ["git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z"],
+        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"],
         capture_output=True,
         check=True,
     ).stdout
     for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
-        source, target = root / name, folder / name
+        source, target = ROOT / name, folder / name
         if source.is_symlink() or source.is_file():  # not deleted, and no other repository
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
@@ -484,8 +483,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", metavar="NAME[,NAME]", help="the mutants to run; default all")
     parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
-    parser.add_argument("--check", action="store_true", help="check the table and run nothing")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the repository to copy")
     parser.add_argument("--output", type=Path, help="a JSON file for the results")
     parser.add_argument("--marks", default=MARKS, help=f'tests to run; default "{MARKS}"')
     parser.add_argument("--timeout", type=float, default=900, help="seconds per mutant")
@@ -500,16 +497,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in chosen:
             print(f"{mutant.name}  {mutant.file}  {' '.join(mutant.tests)}")
         return 0
-    root = options.root.resolve()
-    problems = check(root)
-    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
-    if options.check or problems:
-        return 1 if problems else 0
+    if problems := check():
+        print(*problems, sep="\n", file=sys.stderr)
+        return 1
 
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="jaxenvs-mutations-") as temporary:
         folder = Path(temporary).resolve() / "repository"
-        copy_repository(root, folder)
+        copy_repository(folder)
         for mutant in chosen:
             result = run(mutant, folder, marks=options.marks, timeout=options.timeout)
             results.append(result)
