@@ -12,6 +12,7 @@ EVERY ?= 5
 # Python compiles what is imported; pip would compile all packages.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+NATIVE = $(wildcard jaxenvs/bridge/native/*.c jaxenvs/bridge/native/*.cc jaxenvs/bridge/native/*.h)
 MAIN = not interop and not slow
 
 # Tests start many processes, which need not compile our modules again.
@@ -42,7 +43,8 @@ help:
 	@echo 'make bench-training  measure whole training runs, with PureJaxRL, rejax, Stable-Baselines3'
 	@echo 'make clean           remove virtual environments, caches, and outputs'
 
-# Each interpreter has its own virtual environment, which is updated when pyproject.toml changes.
+# Each interpreter has its own virtual environment, which is updated when pyproject.toml changes, or
+# what an installation compiles.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	    { echo 'jaxenvs needs Python 3.11 to 3.13: PYTHON=python3.12 make ...' >&2; exit 1; }
@@ -50,7 +52,7 @@ $(BIN)/python:
 	    { rm -rf $(VENV); echo "$(PYTHON) could not make a virtual environment;" \
 	    "on Debian or Ubuntu, try: apt install python$(VERSION)-venv" >&2; exit 1; }
 
-$(VENV)/.with-%: pyproject.toml | $(BIN)/python
+$(VENV)/.with-%: pyproject.toml hatch_build.py $(NATIVE) | $(BIN)/python
 	@echo 'installing jaxenvs[$*] into $(VENV) ...'
 	@$(PIP) --editable '.[$*]'
 	@touch $@

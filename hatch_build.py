@@ -1,15 +1,20 @@
-"""Build hook that compiles the native part of the host bridge, if a compiler is available.
+"""Build hook that compiles the native part of the host bridge, if there are compilers.
 
-A wheel with the native part has the platform's tag. A wheel without it works on every platform and
-compiles on first use. Editable installs compile nothing. Two environment variables control this:
-`JAXENVS_NO_NATIVE=1` builds a wheel without the native part, and `JAXENVS_REQUIRE_NATIVE=1` makes
-a failure to compile an error.
+A wheel with the native part has the platform's tag; one without it works on every platform. An
+editable install compiles into the source tree. These environment variables matter:
+
+- `CC` and `CXX`: the compilers, by default `cc` and `c++`. Each may be a command of several words.
+- `JAXENVS_NO_NATIVE=1`: compile nothing.
+- `JAXENVS_REQUIRE_NATIVE=1`: a failure to compile is an error.
+- `_PYTHON_HOST_PLATFORM`: the platform of the wheel, if the compilers make code for another one.
 """
 
 import atexit
 import importlib.util
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -18,29 +23,33 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+_COMPILERS = {"pool": ("CC", "cc"), "xla": ("CXX", "c++")}
+_FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
+_TIMEOUT = 600  # seconds
+
 
 class NativePart(BuildHookInterface):
-    """Build hook for jaxenvs/bridge/native/; see jaxenvs/bridge/native/libraries.py."""
+    """Compiles jaxenvs/bridge/native/; see its libraries.py."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel" or version == "editable":
+        if self.target_name != "wheel":
             return
-        native = _native(self.root)
-        folder = tempfile.mkdtemp(prefix="jaxenvs-native-")
-        # `finalize` could not do this: it is not called when only the metadata is built.
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        native = import_native(self.root)
+        if version == "editable":
+            folder = native.SOURCES
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="jaxenvs-native-"))
+            # `finalize` could not do this: it is not called when only the metadata is built.
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
         for part in native.PARTS:
             try:
-                if native.is_disabled():
-                    raise native.NativePartMissing(f"{native.DISABLE} is set")
-                if not sys.platform.startswith("linux"):
-                    raise native.NativePartMissing("it only runs on Linux")
-                library = Path(folder, native.packaged_names(part)[0])
-                native.compile_to(part, library)
+                library = compile_part(native, part, folder)
             except native.NativePartMissing as error:
                 if os.environ.get("JAXENVS_REQUIRE_NATIVE", "0") not in ("", "0"):
                     raise
-                self.app.display_warning(f"building a wheel without the {part.name} part: {error}")
+                self.app.display_warning(f"installing without the {part.name} part: {error}")
+                continue
+            if version == "editable":
                 continue
             target = native.SOURCES.relative_to(self.root) / library.name
             build_data["force_include"][str(library)] = target.as_posix()
@@ -50,7 +59,41 @@ class NativePart(BuildHookInterface):
             build_data["tag"] = f"py3-none-{platform}"
 
 
-def _native(root: str) -> Any:
+def compile_part(native: Any, part: Any, folder: Path, *flags: str) -> Path:
+    """Compiles a part of the module `native` into a folder, in place of older libraries.
+
+    Returns the path of the library.
+
+    Raises:
+        NativePartMissing: it cannot be compiled.
+    """
+    if native.is_disabled():
+        raise native.NativePartMissing(f"{native.DISABLE} is set")
+    if os.name != "posix":
+        raise native.NativePartMissing("it requires Linux or macOS")
+    name = native.file_names(part)[0]
+    variable, default = _COMPILERS[part.name]
+    command = shlex.split(os.environ.get(variable, "")) or [default]
+    if part is native.XLA:
+        flags = (*flags, "-std=c++17", f"-I{native.include_folder()}")
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        made = Path(temporary, name)
+        command += [*_FLAGS, *flags, str(native.SOURCES / part.source), "-o", str(made)]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise native.NativePartMissing(f"{variable}={command[0]}: {error}") from error
+        if run.returncode:
+            lines = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
+            why = next((line for line in lines if "error" in line), lines[-1])
+            raise native.NativePartMissing(f"{command[0]} failed: {why.strip()[:300]}")
+        for old in folder.glob(f"lib{part.name}-*.so"):
+            old.unlink()
+        os.replace(made, folder / name)
+    return folder / name
+
+
+def import_native(root: str | Path) -> Any:
     """Imports native/libraries.py alone, since a build lacks the dependencies of its parents."""
     path = Path(root, "jaxenvs", "bridge", "native", "libraries.py")
     spec = importlib.util.spec_from_file_location("jaxenvs_native", path)

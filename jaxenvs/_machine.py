@@ -1,7 +1,8 @@
-"""The processors that this process may use."""
+"""What this process may use of the machine: processors, and a folder of the user's."""
 
 import os
 import re
+from pathlib import Path
 
 
 def num_cores() -> int:
@@ -32,6 +33,16 @@ def cpu_limit(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> f
     pairs.append([*_read(f"{old}quota_us").split(), *_read(f"{old}period_us").split()])
     limits = [int(pair[0]) / int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit()]
     return min(limits, default=None)
+
+
+def cache_folder() -> Path:
+    """Returns the folder for this user's tuning results and other files that can be made again."""
+    if base := os.environ.get("JAXENVS_CACHE"):
+        return Path(base)
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):  # a user without a home folder has no cache
+        home = os.devnull
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "jaxenvs")
 
 
 def _read(path: str) -> str:

@@ -14,7 +14,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from jaxenvs.bridge.native.libraries import cache_folder  # imports no JAX
+from jaxenvs._machine import cache_folder  # imports no JAX
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = cache_folder() / "tests"  # of compiled programs, shared by all clones

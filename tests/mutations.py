@@ -27,9 +27,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxenvs.bridge.native.libraries import cache_folder
+from hatch_build import compile_part, import_native
+from jaxenvs._machine import cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent
+NATIVE = (".c", ".cc", ".h")  # files of the native part
 PROGRAMS = os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder() / "tests"
 MARKS = "not interop and not slow"
 NO_TESTS = 5  # pytest's exit status
@@ -393,7 +395,7 @@ def _mutated(mutant: Mutant, source: bytes) -> bytes:
 
 
 def copy_repository(folder: Path) -> None:
-    """Copies all files that git does not ignore. Links stay links."""
+    """Copies all files that git does not ignore, and compiles. Links stay links."""
     listed = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"],
         capture_output=True,
@@ -404,6 +406,13 @@ def copy_repository(folder: Path) -> None:
         if source.is_symlink() or source.is_file():  # not deleted, and no other repository
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
+    _compile_native_part(folder)
+
+
+def _compile_native_part(folder: Path) -> None:
+    native = import_native(folder)
+    for part in native.PARTS:
+        compile_part(native, part, native.SOURCES)
 
 
 def run(mutant: Mutant, folder: Path, *, marks: str = MARKS, timeout: float = 900) -> Result:
@@ -412,6 +421,8 @@ def run(mutant: Mutant, folder: Path, *, marks: str = MARKS, timeout: float = 90
     source = file.read_bytes()
     try:
         _write(file, _mutated(mutant, source))
+        if file.suffix in NATIVE:
+            _compile_native_part(folder)
         status, output = _run_tests(mutant.tests, folder, marks, timeout)
         if status in (0, NO_TESTS):
             optimized = _run_tests(mutant.tests, folder, marks, timeout, "--optimized")
@@ -419,6 +430,8 @@ def run(mutant: Mutant, folder: Path, *, marks: str = MARKS, timeout: float = 90
                 status, output = optimized
     finally:
         _write(file, source)
+        if file.suffix in NATIVE:
+            _compile_native_part(folder)
     found = _FAILED.search(output)
     if status is None:
         outcome = "timeout"
@@ -444,11 +457,9 @@ def _run_tests(
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", marks]
     command += options
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # The path comes before that of an editable install. Compiled parts of the bridge have the
-    # folder in their names, so they would be of no use in the user's cache.
+    # The path comes before that of an editable install.
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
-        "JAXENVS_CACHE": str(folder.parent / "cache"),
         "JAX_COMPILATION_CACHE_DIR": str(PROGRAMS),
     }
     # Not a pipe, which a process that a test left behind could keep open.

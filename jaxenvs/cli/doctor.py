@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
         "devices": _devices(),
         "cores": _cores(),
         "memory": _memory(),
-        "native": _native_parts(compile_missing="native" in needed),
+        "native": _native_parts(),
         "extras": extras,
         "environment": _environment(),
     }
@@ -103,7 +103,7 @@ def _memory() -> dict[str, int | None]:
     return {"available": available_memory(), "dev_shm": shm}
 
 
-def _native_parts(*, compile_missing: bool) -> dict[str, Any]:
+def _native_parts() -> dict[str, Any]:
     """Returns the state of the compiled parts of the host bridge."""
     libraries = {_native.POOL: _native.pool_library, _native.XLA: _native.xla_library}
     report = {}
@@ -111,11 +111,6 @@ def _native_parts(*, compile_missing: bool) -> dict[str, Any]:
         state: dict[str, Any] = {"state": "in use", "where": None, "why": None, "lost": None}
         report[part.name] = state
         try:
-            found = _native.look(part)
-            if isinstance(found, _native.Recipe) and not compile_missing:
-                state["state"] = "at first use"
-                state["where"] = f"will be compiled by {found.command[0]}"
-                continue
             state["where"] = str(library()._name)
         except _native.NativePartMissing as error:
             state.update(state="missing", why=str(error), lost=part.lost)

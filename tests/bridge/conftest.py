@@ -34,16 +34,23 @@ def _sent_by_value(request):
     cloudpickle.unregister_pickle_by_value(request.module)
 
 
+@pytest.fixture(scope="session")
+def pool_without_futex(tmp_path_factory):
+    """The path of a pool library as on systems other than Linux."""
+    from hatch_build import compile_part
+
+    folder = tmp_path_factory.mktemp("native")
+    return str(compile_part(_native, _native.POOL, folder, "-DJX_NO_FUTEX"))
+
+
 @pytest.fixture(params=[*IN_THIS_PROCESS, "process", SLOW_WITHOUT_FUTEX])
-def backend(request, monkeypatch):
+def backend(request):
     """The name of a backend."""
     if request.param != WITHOUT_FUTEX:
         yield request.param
         return
-    monkeypatch.setenv("CC", "cc -DJX_NO_FUTEX")
-    _native.forget()
+    _native.use_pool(request.getfixturevalue("pool_without_futex"))
     yield "process"
-    monkeypatch.undo()
     _native.forget()
 
 

@@ -457,11 +457,11 @@ def test_options_cut_off_by_ctrl_c_arrive_with_the_next_reset(backend, monkeypat
 class Caller:
     """A program that makes a pool, and says which processes there are."""
 
-    def __init__(self, source, **environ):
+    def __init__(self, source, pool_library=""):
         program = textwrap.dedent(_PROLOGUE) + textwrap.dedent(source)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+            [sys.executable, "-c", program, pool_library],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -482,11 +482,15 @@ class Caller:
 
 
 _PROLOGUE = """
-    import os, time
+    import os, sys, time
     import numpy as np
     import jaxenvs
+    from jaxenvs.bridge.native.libraries import use_pool
     from jaxenvs.bridge.workers.zygote import zygote
     from tests.bridge.envs import Counter
+
+    if sys.argv[1]:
+        use_pool(sys.argv[1])
 
     class Works(Counter):
         def __init__(self, what):
@@ -520,7 +524,7 @@ _PROLOGUE = """
         *every_nth(2, [("computes", backend, signal.SIGTERM) for backend in BACKENDS]),
     ],
 )
-def test_a_killed_caller_leaves_no_process(what, backend, signal_):
+def test_a_killed_caller_leaves_no_process(what, backend, signal_, pool_without_futex):
     caller = Caller(
         f"""
         pool = pool_of({what!r})
@@ -532,7 +536,7 @@ def test_a_killed_caller_leaves_no_process(what, backend, signal_):
         pool.send(np.zeros(2, int))
         pool.recv()
         """,
-        **({"CC": "cc -DJX_NO_FUTEX"} if backend == WITHOUT_FUTEX else {}),
+        pool_library=pool_without_futex if backend == WITHOUT_FUTEX else "",
     )
     pids = caller.pids()
     assert caller.process.stdout.read(2)  # they are in their step
@@ -565,7 +569,7 @@ def test_fork_of_a_killed_caller_keeps_no_other_process_alive():
 
 
 @pytest.mark.parametrize(("how", "backend"), diagonal(["step", "recv", "reset"], BACKENDS))
-def test_ctrl_c_ends_a_caller_and_its_workers(how, backend):
+def test_ctrl_c_ends_a_caller_and_its_workers(how, backend, pool_without_futex):
     caller = Caller(
         f"""
         with pool_of("step") as pool:
@@ -581,7 +585,7 @@ def test_ctrl_c_ends_a_caller_and_its_workers(how, backend):
                 else:
                     pool.reset()
         """,
-        **({"CC": "cc -DJX_NO_FUTEX"} if backend == WITHOUT_FUTEX else {}),
+        pool_library=pool_without_futex if backend == WITHOUT_FUTEX else "",
     )
     pids = caller.pids()
     assert caller.process.stdout.readline() == "at work\n"

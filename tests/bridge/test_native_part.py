@@ -1,17 +1,17 @@
-"""The compiled part: where it is looked for, when it is compiled, and what happens without it."""
+"""The compiled part: how it is compiled, where it is found, and what happens without it."""
 
 import ctypes
-import os
 import re
 import subprocess
 import sys
 import textwrap
-import zipfile
 from pathlib import Path
+from shutil import which
 
 import pytest
 
 import jaxenvs
+from hatch_build import compile_part
 from jaxenvs.bridge.memory import lines
 from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.bridge.native.libraries import POOL, XLA, NativePartMissing
@@ -19,211 +19,141 @@ from tests.bridge.envs import Counter
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="futexes are Linux's")
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered():
+def _nothing_is_remembered(monkeypatch):
+    monkeypatch.delenv(_native.DISABLE, raising=False)
     _native.forget()
     yield
     _native.forget()
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache."""
-    monkeypatch.delenv(_native.DISABLE, raising=False)
-    monkeypatch.setenv("JAXENVS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def compiler(tmp_path, monkeypatch):
-    """Names a script as the compiler for C, and counts how often it was run."""
-
-    def use(script: str):
-        path = tmp_path / "my-cc"
-        path.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n{textwrap.dedent(script)}\n")
-        path.chmod(0o755)
-        monkeypatch.setenv("CC", str(path))
-        return path
-
-    use.runs = lambda: len((tmp_path / "runs").read_text().splitlines())  # pyright: ignore
-    return use
-
-
-@pytest.fixture
 def sources(tmp_path, monkeypatch):
-    """A copy of native/, to be changed."""
+    """A copy of the sources in native/, to be changed, without libraries."""
     folder = tmp_path / "native"
     folder.mkdir()
-    for path in _native.SOURCES.iterdir():
-        if path.is_file():  # not Python's compiled modules
-            (folder / path.name).write_bytes(path.read_bytes())
+    for path in _native.SOURCES.glob("*.[ch]*"):
+        (folder / path.name).write_bytes(path.read_bytes())
     monkeypatch.setattr(_native, "SOURCES", folder)
     return folder
 
 
-def needs(*programs):
-    from shutil import which
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """Names a script as the compiler for C."""
 
+    def use(script: str):
+        path = tmp_path / "my-cc"
+        path.write_text(f"#!/bin/sh\n{textwrap.dedent(script)}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("CC", str(path))
+
+    return use
+
+
+def needs(*programs):
     return pytest.mark.skipif(not all(map(which, programs)), reason=f"needs {programs}")
 
 
-def python(code, path="", **environment):
-    """Runs `code` in a new process; a variable that is None is unset."""
-    environment = os.environ | {"PYTHONPATH": str(path or ROOT)} | environment
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd="/",
-        env={name: value for name, value in environment.items() if value is not None},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def edit(path):
+    path.write_text(path.read_text() + "\n")
 
 
-def finished(process):
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    return out.strip(), err.strip()
-
-
-IMPORT = "from jaxenvs.bridge.native import libraries as n; "
-FIND = IMPORT + "print(n.is_there(n.POOL), n.find(n.POOL))"
-IS_THERE = IMPORT + "print(n.is_there(n.POOL), n.is_there(n.POOL))"
+# --- compiling ---
 
 
 @needs("cc")
-def test_native_part_is_compiled_once_and_reported_in_one_line(cache):
-    first, second = (finished(python(FIND)) for _ in range(2))
-    assert first[0] == second[0] == f"True {next(cache.glob('native/libpool-*.so'))}"
-    assert first[1] == f"compiling the pool part of the host bridge into {cache}/native, once"
-    assert second[1] == ""
+def test_compiled_part_replaces_older_library_and_is_found(sources):
+    (sources / "libpool-0123.so").write_bytes(b"of older sources")
+    path = compile_part(_native, POOL, sources)
+    assert list(sources.glob("*pool*.so")) == [path] == [_native.find(POOL)]
+    assert _native.pool_library()._name == str(path)
+
+
+def test_compiler_that_fails_is_quoted_and_leaves_no_file(sources, compiler):
+    before = sorted(sources.iterdir())
+    compiler("echo 'In file included' >&2; echo 'pool.h:7:1: error: no futex here' >&2; exit 1")
+    with pytest.raises(NativePartMissing, match=r"my-cc failed: pool\.h:7:1: error: no futex here"):
+        compile_part(_native, POOL, sources)
+    assert sorted(sources.iterdir()) == before
 
 
 @needs("gcc")
-def test_a_damaged_library_is_compiled_again(cache):
-    path = _native.find(POOL)
-    path.write_bytes(b"cut off by a full disk")
-    assert _native.pool_library()._name == str(path)
-    assert path.stat().st_size > 1000
+def test_compiler_of_several_words_is_run_with_all_of_them(sources, monkeypatch):
+    monkeypatch.setenv("CC", "gcc -include no-such-header.h")
+    with pytest.raises(NativePartMissing, match=r"gcc failed: .*no-such-header\.h"):
+        compile_part(_native, POOL, sources)
 
 
-def test_processes_starting_at_once_wait_for_one_compiler(cache, compiler):
-    compiler('sleep 0.3; exec gcc "$@"')
-    outputs = [finished(each) for each in [python(FIND) for _ in range(3)]]
-    assert compiler.runs() == 1 and len({out for out, _ in outputs}) == 1
-    assert sum("compiling" in err for _, err in outputs) == 1
-    assert not list(cache.glob("native/tmp*"))
+def test_compiler_that_is_missing_is_named(sources, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-cc")
+    with pytest.raises(NativePartMissing, match=r"CC=no-such-cc: .*No such file"):
+        compile_part(_native, POOL, sources)
 
 
-def test_a_cache_that_cannot_be_written_to_is_named(cache, tmp_path, compiler):
-    compiler("exit 1")
-    (tmp_path / "file").write_text("")
-    out, err = finished(python(IS_THERE, JAXENVS_CACHE=f"{tmp_path}/file/cache"))
-    assert out == "False False"
-    assert f"{tmp_path}/file/cache/native cannot be written to: Not a directory.  Set JAXE" in err
+def test_compile_part_disabled_by_a_variable_compiles_nothing(sources, monkeypatch):
+    monkeypatch.setenv(_native.DISABLE, "1")
+    with pytest.raises(NativePartMissing, match=f"{_native.DISABLE} is set"):
+        compile_part(_native, POOL, sources)
 
 
-def test_the_cache_follows_the_users_settings(monkeypatch):
-    monkeypatch.delenv("JAXENVS_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert _native.cache_folder() == Path.home() / ".cache" / "jaxenvs"
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert _native.cache_folder() == Path("/somewhere/jaxenvs")
+# --- finding ---
 
 
-def test_a_user_without_a_home_is_told_to_set_the_cache(cache, monkeypatch, caplog):
-    monkeypatch.delenv("JAXENVS_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr("os.path.expanduser", lambda path: path)
-    assert not _native.is_there(POOL) and "Set JAXENVS_CACHE" in caplog.text
-    with jaxenvs.make_pool(Counter, 2) as pool:
-        assert pool.backend == "serial"
+@pytest.mark.parametrize("part", [POOL, XLA], ids=lambda part: part.name)
+@pytest.mark.parametrize("file", ["pool.c", "xla.cc", "pool.h"])
+def test_changed_source_makes_a_library_stale(sources, part, file):
+    (sources / _native.file_names(part)[0]).write_bytes(b"")
+    assert _native.find(part).parent == sources
+    edit(sources / file)
+    with pytest.raises(NativePartMissing, match=r"from other sources .* install jaxenvs again"):
+        _native.find(part)
 
 
-def test_without_a_compiler_one_line_says_why_and_what_is_lost(cache, tmp_path):
-    (tmp_path / "empty").mkdir()
-    out, err = finished(python(IS_THERE, PATH=str(tmp_path / "empty"), CC=None))
-    assert out == "False False"
-    assert re.fullmatch(
-        r"the host bridge runs without its pool part \(no compiler was found \(cc, gcc, clang\)\):"
-        r' backend="process" is not available',
-        err,
+@pytest.mark.parametrize(("made_for", "is_used"), [((0, 1), True), ((0, 2), True), ((0, 3), False)])
+def test_handlers_made_for_a_newer_xla_are_not_found(sources, monkeypatch, made_for, is_used):
+    monkeypatch.setattr(_native, "api_version", lambda: made_for)
+    (sources / _native.file_names(XLA)[0]).write_bytes(b"")
+    monkeypatch.setattr(_native, "api_version", lambda: (0, 2))
+    if is_used:
+        assert _native.find(XLA).parent == sources
+    else:
+        with pytest.raises(NativePartMissing, match="or for a newer jaxlib"):
+            _native.find(XLA)
+
+
+def test_missing_library_is_logged_once_with_what_is_lost(sources, caplog):
+    assert not _native.is_there(POOL) and not _native.is_there(POOL)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and re.fullmatch(
+        r"the host bridge runs without its pool part \(it was not compiled when jaxenvs was"
+        r' installed; .*\): backend="process" is not available',
+        record.message,
     )
 
 
-def test_a_compiler_that_fails_is_asked_once_and_quoted(cache, compiler, caplog):
-    compiler("echo 'In file included' >&2; echo 'pool.h:7:1: error: no futex here' >&2; exit 1")
-    assert not _native.is_there(POOL) and not _native.is_there(POOL)
-    assert compiler.runs() == 1
-    assert [r.message for r in caplog.records if "failed: pool.h:7:1: error: no fut" in r.message]
-    assert sum("runs without its" in record.message for record in caplog.records) == 1
-    assert not list(cache.glob("native/*.so"))
-
-
-def test_a_compiler_that_makes_nonsense_is_no_crash(cache, compiler):
-    compiler('for last; do :; done; echo nonsense > "$last"')
-    with pytest.raises(NativePartMissing, match="cannot be loaded"):
+def test_damaged_library_is_missing_and_named(sources):
+    path = sources / _native.file_names(POOL)[0]
+    path.write_bytes(b"cut off by a full disk")
+    with pytest.raises(NativePartMissing, match=f"{re.escape(str(path))} cannot be loaded"):
         _native.pool_library()
 
 
-@needs("gcc")
-def test_cc_may_have_several_words_and_is_named_if_missing(cache, monkeypatch):
-    monkeypatch.setenv("CC", "gcc -DNOTHING=1")
-    assert _native.recipe(POOL).command[1] == "-DNOTHING=1"
-    monkeypatch.setenv("CC", "no-such-cc")
-    assert _native.reason_missing(_native.pool_library) == (
-        "the compiler CC=no-such-cc was not found"
-    )
-
-
-def test_native_part_disabled_leaves_fewer_backends(cache, monkeypatch):
-    monkeypatch.setenv(_native.DISABLE, "1")
-    with pytest.raises(jaxenvs.errors.PoolError, match=f"{_native.DISABLE} is set.  Install a C"):
+def test_pool_without_the_native_part_has_another_backend(sources):
+    with pytest.raises(jaxenvs.errors.PoolError, match=r"was not compiled.*Or pass backend="):
         jaxenvs.make_pool(Counter, 2, backend="process", num_workers=1)
     with jaxenvs.make_pool(Counter, 2) as pool:
         assert pool.backend == "serial" and pool.reset()[0].shape == (2, 3)
 
 
-def test_native_part_disabled_by_a_variable_is_not_logged(cache, monkeypatch, caplog):
+def test_native_part_disabled_by_a_variable_is_not_logged(monkeypatch, caplog):
     monkeypatch.setenv(_native.DISABLE, "1")
     assert not _native.is_there(POOL) and not caplog.records
     assert _native.reason_missing(_native.xla_library) == f"{_native.DISABLE} is set"
 
 
-@pytest.mark.parametrize("part", [POOL, XLA], ids=lambda part: part.name)
-@pytest.mark.parametrize("file", ["source", "pool.h"])
-def test_a_changed_source_makes_another_library(sources, part, file):
-    before = _native.source_digest(part), _native.recipe(part).file
-    path = sources / (part.source if file == "source" else file)
-    path.write_text(path.read_text() + "\n")
-    after = _native.source_digest(part), _native.recipe(part).file
-    assert before[0] != after[0] and before[1] != after[1]
-
-
-@needs("cc")
-def test_packaged_library_serves_only_its_own_sources(cache, sources):
-    packaged = sources / _native.packaged_names(POOL)[0]
-    _native.compile_to(POOL, packaged)
-    assert _native.look(POOL) == packaged
-    header = sources / "pool.h"
-    header.write_text(header.read_text() + "\n")
-    assert isinstance(_native.look(POOL), _native.Recipe)
-
-
-@needs("c++")
-@pytest.mark.parametrize(("made_for", "is_used"), [((0, 1), True), ((0, 2), True), ((0, 3), False)])
-def test_handlers_made_for_a_newer_xla_are_not_registered(
-    cache, sources, monkeypatch, made_for, is_used
-):
-    # Any library will do: it is the name that tells.
-    monkeypatch.setattr(_native, "api_version", lambda: made_for)
-    packaged = sources / _native.packaged_names(XLA)[0]
-    _native.compile_to(POOL, packaged)
-    monkeypatch.setattr(_native, "api_version", lambda: (0, 2))
-    assert (_native.look(XLA) == packaged) is is_used
+# --- using ---
 
 
 @needs("cc")
@@ -252,49 +182,3 @@ def test_jaxlibs_headers_are_those_that_jax_names():
     assert _native.include_folder() == Path(jax.ffi.include_dir())
     major, minor = _native.api_version()
     assert major >= 0 and minor >= 1
-
-
-@needs("cc", "c++")
-@pytest.mark.slow
-def test_wheel_libraries_work_without_a_compiler(tmp_path, cache):
-    pytest.importorskip("hatchling")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    environment = os.environ | {"JAXENVS_REQUIRE_NATIVE": "1"}
-    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    assert re.fullmatch(r"jaxenvs-[\d.]+-py3-none-linux_\w+\.whl", wheel.name)
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    (tmp_path / "empty").mkdir()
-    code = (
-        "from jaxenvs.bridge.native import libraries as n\n"
-        "print(n.pool_library()._name, n.xla_library()._name, sep='\\n')"
-    )
-    out, err = finished(python(code, tmp_path / "site", PATH=str(tmp_path / "empty")))
-    assert err == "" and not cache.exists()
-    assert [Path(line).parent for line in out.splitlines()] == [
-        tmp_path / "site" / "jaxenvs" / "bridge" / "native"
-    ] * 2
-
-
-def test_without_a_compiler_the_wheel_serves_every_platform(tmp_path):
-    pytest.importorskip("hatchling")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    environment = os.environ | {"CC": "no-such-cc", "CXX": "no-such-cxx"}
-    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name.endswith("-py3-none-any.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    assert "jaxenvs/bridge/native/pool.c" in names
-    assert not [name for name in names if name.endswith(".so")]
-    strict = subprocess.run(
-        build,
-        cwd=ROOT,
-        env=environment | {"JAXENVS_REQUIRE_NATIVE": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert strict.returncode != 0 and "the compiler CC=no-such-cc was not found" in strict.stderr

@@ -222,11 +222,10 @@ def _refuse_other_machines() -> None:
             f'make_pool got backend="process" on {sys.platform}, which cannot fork processes.'
             '  Pass backend="thread" or "serial".'
         )
-    if not is_there(POOL):  # it compiles it, before workers load it
+    if not is_there(POOL):
         raise PoolError(
             'backend="process" needs the compiled part of the host bridge, which is missing:'
-            f' {reason_missing(pool_library)}.  Install a C compiler, or pass backend="thread" or'
-            ' "serial".'
+            f' {reason_missing(pool_library)}.  Or pass backend="thread" or "serial".'
         )
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from gymnasium.vector.utils import batch_space
 
-from jaxenvs._machine import num_cores
-from jaxenvs.bridge.native.libraries import cache_folder
+from jaxenvs._machine import cache_folder, num_cores
 
 
 @dataclasses.dataclass(frozen=True)
