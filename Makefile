@@ -20,8 +20,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-interop test-suites _test-suites test-nightly mutations lint \
-    format docs pages notebooks pytest _pytest oldest _oldest bench bench-gym bench-host bench-training clean
+.PHONY: help demo test test-interop test-suites _test-suites test-nightly mutations \
+    release-check lint format docs pages notebooks pytest _pytest oldest _oldest bench bench-gym bench-host bench-training clean
 
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
@@ -30,6 +30,7 @@ help:
 	@echo 'make test-suites     run the tests with other JAX libraries, in an environment of their own'
 	@echo 'make test-nightly    run all cases of the two above, which otherwise run some (hours)'
 	@echo 'make mutations       plant faults and report which of them the tests catch'
+	@echo 'make release-check   build the files of a release and run the README with them'
 	@echo 'make lint            run ruff, the type checker, and the import linter'
 	@echo 'make format          format the code and apply safe fixes'
 	@echo 'make pytest          run the main tests only; ARGS="-k cartpole" selects some'
@@ -104,6 +105,10 @@ test-nightly:
 
 mutations: $(VENV)/.with-dev
 	$(BIN)/python -m tests.mutations
+
+# With all of python3.11, python3.12, and python3.13 that there are.
+release-check:
+	$(PYTHON) tests/release.py
 
 # Every third case is at least one of each library.
 _test-suites: EVERY = 3

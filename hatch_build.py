@@ -6,7 +6,7 @@ editable install compiles into the source tree. These environment variables matt
 - `CC` and `CXX`: the compilers, by default `cc` and `c++`. Each may be a command of several words.
 - `JAXENVS_NO_NATIVE=1`: compile nothing.
 - `JAXENVS_REQUIRE_NATIVE=1`: a failure to compile is an error.
-- `_PYTHON_HOST_PLATFORM`: the platform of the wheel, if the compilers make code for another one.
+- `JAXENVS_PLATFORM`: the platform in the tag of the wheel, if the compilers make code for another.
 """
 
 import atexit
@@ -55,8 +55,8 @@ class NativePart(BuildHookInterface):
             build_data["force_include"][str(library)] = target.as_posix()
             build_data["pure_python"] = False
             # It uses no symbols of Python, so one library works with every Python version.
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"
+            platform = os.environ.get("JAXENVS_PLATFORM") or sysconfig.get_platform()
+            build_data["tag"] = f"py3-none-{platform.replace('-', '_').replace('.', '_')}"
 
 
 def compile_part(native: Any, part: Any, folder: Path, *flags: str) -> Path:
