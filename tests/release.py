@@ -168,8 +168,6 @@ def _inspect(folder: Path) -> None:
 
 def check(folder: Path, pythons: Sequence[str]) -> None:
     """Installs the files in `folder` and uses them, with each Python."""
-    if missing := [name for name in PYTHONS if name not in pythons]:
-        print(f"not checked: {', '.join(missing)}")
     for python in pythons:
         with tempfile.TemporaryDirectory() as temporary:
             _check_with(_environment(Path(temporary, "user"), python), python, folder)
@@ -237,7 +235,10 @@ def _pythons() -> list[str]:
             return subprocess.run([name, "--version"], capture_output=True).returncode == 0
         return False
 
-    return [name for name in PYTHONS if works(name)]
+    found = [name for name in PYTHONS if works(name)]
+    if missing := ", ".join(sorted({*PYTHONS} - {*found})):
+        print(f"not found, so not checked: {missing}")
+    return found
 
 
 # --- running ---
