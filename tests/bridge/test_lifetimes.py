@@ -365,6 +365,28 @@ def test_after_ctrl_c_a_pool_goes_on_with_a_reset(backend, how, marker):
         assert {int(pool.recv()[4]["env_id"][0]) for _ in range(2)} == {0, 1}
 
 
+@with_and_without_futex
+def test_ctrl_c_that_another_thread_receives_ends_a_wait(backend, marker):
+    ended, in_time = threading.Event(), []
+
+    def interrupt():
+        wait_until(lambda: os.path.exists(marker))
+        time.sleep(0.05)  # until the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        in_time.append(ended.wait(PATIENCE))
+        tell(marker)
+
+    with make([*counters(1), _hanging_once(marker)], backend) as pool:
+        pool.reset(seed=0)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.step(np.array([0, 1]))
+        ended.set()
+        thread.join()
+    assert in_time == [True]
+
+
 @in_processes
 def test_ctrl_c_in_a_call_does_not_mix_up_the_answers_to_others(backend, marker):
     with make([*counters(1), _hanging_once(marker)], backend) as pool:

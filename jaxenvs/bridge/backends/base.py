@@ -112,10 +112,10 @@ class Backend(abc.ABC):
         """Starts STEP_ALL or RESET_ALL."""
 
     @abc.abstractmethod
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         """Waits for everything that was started."""
 
-    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+    def lock_step(self, timeout: float) -> Callable[[int], int]:
         """Returns a function that runs STEP_ALL into a given buffer and waits for it."""
 
         def step(buffer: int) -> int:
@@ -129,7 +129,7 @@ class Backend(abc.ABC):
         """Starts STEP or RESET of some instances, int32[n]."""
 
     @abc.abstractmethod
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
+    def take(self, out: np.ndarray, timeout: float) -> int:
         """Waits for `len(out)` finished instances and writes their indices to `out`, int32.
 
         If the wait fails and no instance has finished, returns ATTENTION and writes -1.

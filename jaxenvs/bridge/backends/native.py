@@ -132,7 +132,7 @@ class NativeBackend(Backend):
 
     # --- requests of the pool ---
 
-    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+    def lock_step(self, timeout: float) -> Callable[[int], int]:
         driver = self._live
 
         def step(buffer: int) -> int:
@@ -156,7 +156,7 @@ class NativeBackend(Backend):
             answer = error
         self._begun = what, answer
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         if self._begun is None:
             return self._attention()
         (what, answer), self._begun = self._begun, None
@@ -177,7 +177,7 @@ class NativeBackend(Backend):
         if found is not None:
             self._parts.append(found)
 
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
+    def take(self, out: np.ndarray, timeout: float) -> int:
         count = len(out)
         if self.batch_size < self.num_envs and count % self.batch_size:
             raise PoolError(

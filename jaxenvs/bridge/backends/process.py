@@ -132,16 +132,16 @@ class ProcessBackend(Backend):
     def start_all(self, op: int, buffer: int) -> None:
         self.lines.ask_all(request(op, buffer))
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         return self.lines.wait_all(buffer, timeout)
 
-    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+    def lock_step(self, timeout: float) -> Callable[[int], int]:
         return self.lines.step_all(timeout)
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
         self.lines.ask_some(op, buffer, instances, self.owners[instances])
 
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
+    def take(self, out: np.ndarray, timeout: float) -> int:
         return self.lines.take(out, timeout)
 
     def read_posts(self) -> list[Post]:

@@ -77,7 +77,7 @@ class QueuedBackend(Backend):
     def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
         """Starts an operation of `Backend.start_all`, or of `start_some` if there are instances."""
 
-    def _take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
+    def _take(self, count: int, timeout: float) -> tuple[list[int], int] | None:
         """Waits for `count` instances; returns them and their flags, or None on timeout."""
         return self._finished.take(count, timeout)
 
@@ -88,21 +88,21 @@ class QueuedBackend(Backend):
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
         self._start(op, buffer, instances)
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         found = self._taken(self._num_asked, timeout)
         if found is None:
             return _lines.TIMEOUT
         self._num_asked = 0
         return found[1] | self.attention()
 
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
+    def take(self, out: np.ndarray, timeout: float) -> int:
         found = self._taken(len(out), timeout)
         if found is None:
             return _lines.TIMEOUT
         out[:] = found[0]
         return self.attention()
 
-    def _taken(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
+    def _taken(self, count: int, timeout: float) -> tuple[list[int], int] | None:
         try:
             return self._take(count, timeout)
         except BaseException:  # Ctrl-C: the pool waits for none of them any more

@@ -125,7 +125,7 @@ class RayBackend(Backend):
         for member in self._members:
             self._ask(member, op, buffer, np.array(member.instances))
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         if not self._wait(lambda: not any(m.jobs for m in self._members), timeout, all_of=True):
             return _lines.TIMEOUT
         self._finished.clear()
@@ -136,7 +136,7 @@ class RayBackend(Backend):
         for worker in dict.fromkeys(owners.tolist()):
             self._ask(self._members[worker], op, buffer, instances[owners == worker])
 
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
+    def take(self, out: np.ndarray, timeout: float) -> int:
         if not self._wait(lambda: len(self._finished) >= len(out), timeout):
             return _lines.TIMEOUT
         for i in range(len(out)):

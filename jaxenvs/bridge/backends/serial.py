@@ -41,7 +41,7 @@ class SerialBackend(QueuedBackend):
             report=self._report,
         )
 
-    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+    def lock_step(self, timeout: float) -> Callable[[int], int]:
         step_all = self._instances.step_all
         posts = self._posts
         return lambda buffer: step_all(buffer) | (_lines.ATTENTION if posts else _lines.OK)
@@ -52,7 +52,7 @@ class SerialBackend(QueuedBackend):
         else:
             self._some.extend((op, buffer, instance) for instance in instances.tolist())
 
-    def _take(self, count: int, timeout: float | None) -> tuple[list[int], int]:
+    def _take(self, count: int, timeout: float) -> tuple[list[int], int]:
         if self._all is None:
             return [self.take_next() for _ in range(count)], 0
         op, buffer = self._all

@@ -69,13 +69,13 @@ class SharedBackend(Backend):
         self._mine.start_all(op, buffer)
         self._noted = None
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         if self._noted is None:
             self._noted = self._mine.wait_all(buffer, timeout)
         status = self._others.wait_all(buffer, timeout)
         return status if status & 3 else status | self._noted
 
-    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+    def lock_step(self, timeout: float) -> Callable[[int], int]:
         ask_all, wait_all = self._others.lines.ask_all, self._others.lines.wait_all
         step_mine = self._mine.lock_step(timeout)
         requests = request(STEP_ALL, 0), request(STEP_ALL, 1)
@@ -99,7 +99,7 @@ class SharedBackend(Backend):
         if count:
             self._mine.start_some(op, buffer, instances[mine])
 
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
+    def take(self, out: np.ndarray, timeout: float) -> int:
         """Takes what the workers have finished, and steps the caller's instances for the rest.
 
         The caller's instances with older requests come first; otherwise fast workers would answer
@@ -111,7 +111,7 @@ class SharedBackend(Backend):
             self._forget_own()
             raise
 
-    def _take(self, out: np.ndarray, timeout: float | None) -> int:
+    def _take(self, out: np.ndarray, timeout: float) -> int:
         mine, finished, chosen = self._mine, self._finished, self._chosen
         asked_at = self._asked_at
         while (missing := len(out) - len(chosen)) > 0:

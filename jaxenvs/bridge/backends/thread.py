@@ -110,7 +110,7 @@ class ThreadBackend(QueuedBackend):
 
     # --- requests ---
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         status = super().wait_all(buffer, timeout)
         if status & 3:
             return status

@@ -35,7 +35,6 @@ from jaxenvs.errors import (
 )
 
 RESET_, STEP_, SEND, RECV, RESET_SOME = range(5)  # as in native/xla.cc
-_SLICE = 0.1  # seconds between checks for Ctrl-C and `close`
 
 _ids = itertools.count(1)
 _hosted: weakref.WeakValueDictionary[int, "Hosted"] = weakref.WeakValueDictionary()
@@ -148,7 +147,7 @@ class Hosted:
         self._struct = struct
         xla_library().jaxenvs_register(self.id, ctypes.byref(struct), _perform)
         watch_interrupts()
-        core.on_wait, core.patience = self._check, min(core.patience or _SLICE, _SLICE)
+        core.on_wait = self._check
         # Keeps everything that the struct points to alive while a program can reach it.
         self._unregister = weakref.finalize(self, _unregister, self.id, (struct, *alive))
 

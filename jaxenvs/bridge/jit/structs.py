@@ -11,8 +11,6 @@ from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.pool.actions import discrete_bounds
 from jaxenvs.errors import PoolError
 
-_FIRST_WAIT = 100_000_000  # ns, after which native/xla.cc lets Python wait
-
 
 class _Column(ctypes.Structure):  # jx_column
     _fields_ = (
@@ -123,7 +121,6 @@ def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
     """Returns the struct of a pool, and the objects that it points to."""
     backend: Any = pool._backend
     arrays, lines, ledger = backend.arrays, backend.lines, pool._core.ledger
-    patience = pool._core.patience
     bounds = [_bounds(leaf, pool) for leaf in leaves_of(pool.single_action_space)]
     actions = [_column(Result((array, array))) for array in arrays.actions]
     for each, pair in zip(actions, bounds, strict=True):
@@ -137,7 +134,7 @@ def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
         pool=ctypes.addressof(lines.struct),
         ledger=ctypes.addressof(ledger),
         owners=backend.owners.ctypes.data,
-        wait_ns=_FIRST_WAIT if patience is None else min(int(patience * 1e9), _FIRST_WAIT),
+        wait_ns=int(pool._core.patience * 1e9),  # then native/xla.cc lets Python wait
         actions=(_Column * len(actions))(*actions),
         results=(_Column * len(columns))(*columns),
         num_actions=len(actions),

@@ -171,7 +171,7 @@ class CallerLines(Lines):
             len(instances),
         )
 
-    def step_all(self, timeout: float | None) -> Callable[[int], int]:
+    def step_all(self, timeout: float) -> Callable[[int], int]:
         """Returns a function that asks all to step in a buffer, and waits for them."""
         # In one call of what is prepared: this is most of what a small batch costs.
         step, pointer = self._library.jaxenvs_step_all, ctypes.c_void_p(self._pointer)
@@ -179,11 +179,11 @@ class CallerLines(Lines):
         nanoseconds = ctypes.c_int64(_nanoseconds(timeout))
         return lambda buffer: step(pointer, numbers[buffer], nanoseconds)
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
+    def wait_all(self, buffer: int, timeout: float) -> int:
         """Waits for all that was asked: OK with flags of the batch, or TIMEOUT, INTERRUPTED."""
         return self._library.jaxenvs_wait_all(self._pointer, buffer, _nanoseconds(timeout))
 
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
+    def take(self, out: np.ndarray, timeout: float) -> int:
         """Waits for as many finished instances as fit into `out`, int32, and writes them."""
         return self._library.jaxenvs_take(
             self._pointer, len(out), out.ctypes.data, _nanoseconds(timeout)
@@ -314,5 +314,5 @@ class WorkerLines(Lines):
         return has_room
 
 
-def _nanoseconds(seconds: float | None) -> int:
-    return -1 if seconds is None else int(seconds * 1e9)
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -22,13 +22,16 @@ from jaxenvs.errors import ClosedError, EnvTimeoutError, JaxenvsError, PoolError
 
 log = logging.getLogger("jaxenvs")
 
+PATIENCE = 0.1  # seconds
+
 
 class Core:
     """A backend with its ledger.
 
     Attributes:
         lock: protects the pool; every public method holds it.
-        patience: seconds to wait before looking for environments that hang; None for no timeout.
+        patience: seconds of a wait after which Python runs, so that no Ctrl-C is missed, and looks
+            for environments that hang.
         on_wait: called each time that a wait has lasted `patience`; it may raise to end the wait.
         hosted: the `Hosted` of the pool, once compiled programs step it.
         closed: whether `close` was called.
@@ -49,7 +52,7 @@ class Core:
         self.num_envs = backend.plan.num_envs
         self.ledger = Ledger(self.num_envs)
         self.lock = threading.RLock()
-        self.patience = None if timeout is None else timeout / 2
+        self.patience = PATIENCE if timeout is None else min(timeout / 2, PATIENCE)
         self.on_wait: Callable[[], None] | None = None
         self.hosted: Any = None
         self.closed = False
@@ -128,7 +131,7 @@ class Core:
             raise
         return ids, self.looks_for_restarts
 
-    def waited(self, wait: Callable[[float | None], int], status: int | None = None) -> int:
+    def waited(self, wait: Callable[[float], int], status: int | None = None) -> int:
         """Calls `wait(seconds)` until it succeeds; returns its status.
 
         Raises:
