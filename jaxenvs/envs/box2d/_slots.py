@@ -27,7 +27,7 @@ class Slots(NamedTuple):
 def read(contacts: Array, impulses: Array) -> Slots:
     """Returns the contacts [N, B, K, ...] in slots."""
     part, rank, count, *ids = jnp.transpose(contacts, (3, 2, 1, 0))
-    return Slots(part, rank, count, tuple(ids), jnp.transpose(impulses, (2, 1, 3, 0)))
+    return Slots(part, rank, count, tuple(ids), jnp.transpose(impulses, (2, 1, 3, 0)))  # pyright: ignore[reportArgumentType]
 
 
 def write(slots: Slots) -> tuple[Array, Array]:
