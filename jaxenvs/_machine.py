@@ -1,4 +1,4 @@
-"""What this process may use of the machine: processors, and a folder of the user's."""
+"""The processors and the cache folder that this process may use."""
 
 import os
 import re

@@ -149,7 +149,7 @@ def find(part: Part) -> Path:
     """Returns the path of a part's library.
 
     Raises:
-        NativePartMissing: there is none for these sources and this jaxlib.
+        NativePartMissing: no library fits these sources and this jaxlib.
     """
     if is_disabled():
         raise NativePartMissing(f"{DISABLE} is set")
