@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import NamedTuple
 
 from hatch_build import compile_part, import_native
 from jaxenvs._machine import cache_folder
+from tests.release import copy_files
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = (".c", ".cc", ".h")  # files of the native part
@@ -395,17 +395,8 @@ def _mutated(mutant: Mutant, source: bytes) -> bytes:
 
 
 def copy_repository(folder: Path) -> None:
-    """Copies all files that git does not ignore, and compiles. Links stay links."""
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"],
-        capture_output=True,
-        check=True,
-    ).stdout
-    for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
-        source, target = ROOT / name, folder / name
-        if source.is_symlink() or source.is_file():  # not deleted, and no other repository
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target, follow_symlinks=False)
+    """Copies all files that git does not ignore, and compiles the native part."""
+    copy_files(folder, "-co", "--exclude-standard")
     _compile_native_part(folder)
 
 
@@ -420,18 +411,14 @@ def run(mutant: Mutant, folder: Path, *, marks: str = MARKS, timeout: float = 90
     file, start = folder / mutant.file, time.perf_counter()
     source = file.read_bytes()
     try:
-        _write(file, _mutated(mutant, source))
-        if file.suffix in NATIVE:
-            _compile_native_part(folder)
+        _write(file, _mutated(mutant, source), folder)
         status, output = _run_tests(mutant.tests, folder, marks, timeout)
         if status in (0, NO_TESTS):
             optimized = _run_tests(mutant.tests, folder, marks, timeout, "--optimized")
             if optimized[0] != NO_TESTS:
                 status, output = optimized
     finally:
-        _write(file, source)
-        if file.suffix in NATIVE:
-            _compile_native_part(folder)
+        _write(file, source, folder)
     found = _FAILED.search(output)
     if status is None:
         outcome = "timeout"
@@ -443,8 +430,11 @@ def run(mutant: Mutant, folder: Path, *, marks: str = MARKS, timeout: float = 90
     return Result(mutant.name, outcome, seconds, found[1] if found else None)
 
 
-def _write(file: Path, source: bytes) -> None:
+def _write(file: Path, source: bytes, folder: Path) -> None:
+    """Writes a file of the copy `folder` and renews what is compiled from it."""
     file.write_bytes(source)
+    if file.suffix in NATIVE:
+        _compile_native_part(folder)
     # Python takes bytecode for current if the source has the same size and second.
     for bytecode in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
         bytecode.unlink()

@@ -108,7 +108,7 @@ def build(folder: Path) -> None:
         raise SystemExit(f"{folder} is not empty")
     with tempfile.TemporaryDirectory() as temporary:
         tree = Path(temporary, "tree")
-        _copy_tracked_files(tree)
+        copy_files(tree)
         python = _environment(Path(temporary, "tools"), sys.executable)
         settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
         _pip(python, *TOOLS, *settings["build-system"]["requires"])
@@ -136,13 +136,16 @@ def build(folder: Path) -> None:
             _run(python, "-m", "twine", "check", "--strict", *map(str, folder.iterdir()))
 
 
-def _copy_tracked_files(folder: Path) -> None:
+def copy_files(folder: Path, *which: str) -> None:
+    """Copies files of the repository that `git ls-files` lists. Links stay links."""
     listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True
+        ["git", "-C", ROOT, "ls-files", "-z", *which], capture_output=True, check=True
     ).stdout
     for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+        source, target = ROOT / name, folder / name
+        if source.is_symlink() or source.is_file():  # not deleted, and no other repository
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _inspect(folder: Path) -> None:
