@@ -7,10 +7,6 @@
 
 #define JX_EXPORT __attribute__((visibility("default")))
 
-static int64_t deadline_after(int64_t nanoseconds) {
-  return nanoseconds < 0 ? -1 : jx_now() + nanoseconds;
-}
-
 /* Asks every worker for the same, and does not wait. */
 JX_EXPORT void jaxenvs_ask_all(jx_pool *pool, uint32_t request) {
   jx_ask_all(pool, request, 0);
@@ -19,7 +15,7 @@ JX_EXPORT void jaxenvs_ask_all(jx_pool *pool, uint32_t request) {
 /* One lock-step: asks every worker for the same and waits for all. */
 JX_EXPORT int jaxenvs_step_all(jx_pool *pool, uint32_t request, int64_t timeout_ns) {
   jx_ask_all(pool, request, 1);
-  return jx_wait_all(pool, request >> 28 & 1, deadline_after(timeout_ns));
+  return jx_wait_all(pool, request >> 28 & 1, jx_now() + timeout_ns);
 }
 
 /* Asks for `op` of `count` instances, whose workers are `owners`. */
@@ -33,11 +29,11 @@ JX_EXPORT void jaxenvs_ask(jx_pool *pool, uint32_t w, uint32_t request) {
 }
 
 JX_EXPORT int jaxenvs_wait_all(jx_pool *pool, uint32_t buffer, int64_t timeout_ns) {
-  return jx_wait_all(pool, buffer, deadline_after(timeout_ns));
+  return jx_wait_all(pool, buffer, jx_now() + timeout_ns);
 }
 
 JX_EXPORT int jaxenvs_take(jx_pool *pool, uint32_t count, int32_t *instances, int64_t timeout_ns) {
-  int status = jx_wait_some(pool, count, deadline_after(timeout_ns));
+  int status = jx_wait_some(pool, count, jx_now() + timeout_ns);
   if (!(status & (JX_TIMEOUT | JX_INTERRUPTED))) jx_take(pool, count, instances);
   return status;
 }

@@ -163,7 +163,7 @@ static inline int jx_spin(const uint32_t *word, uint32_t target, int64_t spin_ns
 }
 
 /* Waits until `word` reaches `target`. `asleep` tells the other side whether to wake us.
- * deadline: jx_now() from which to give up; negative waits for ever. */
+ * deadline: jx_now() from which to give up. */
 static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int64_t spin_ns,
                           int64_t deadline) {
   if (jx_spin(word, target, spin_ns)) return JX_OK;
@@ -172,13 +172,12 @@ static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int
   for (;;) {
     uint32_t seen = jx_load(word);
     if ((int32_t)(seen - target) >= 0) break;
-    int64_t nap = JX_NAP;
-    if (deadline >= 0) {
-      int64_t left = deadline - jx_now();
-      if (left <= 0) { status = JX_TIMEOUT; break; }
-      if (left < nap) nap = left;
+    int64_t left = deadline - jx_now();
+    if (left <= 0) { status = JX_TIMEOUT; break; }
+    if (jx_sleep(word, seen, JX_EVERYBODY, left < JX_NAP ? left : JX_NAP)) {
+      status = JX_INTERRUPTED;
+      break;
     }
-    if (jx_sleep(word, seen, JX_EVERYBODY, nap)) { status = JX_INTERRUPTED; break; }
   }
   jx_store(asleep, 0);
   return status;
@@ -330,10 +329,8 @@ static inline int jx_wait_some(jx_pool *pool, uint32_t count, int64_t deadline) 
     uint32_t target = seen + (count - ready);
     jx_store(&header->wanted, target);
     /* `finished` was read first and grows last, so this wakes too early at worst. */
-    int64_t nap = jx_now() + 100000000;
-    if (deadline >= 0 && deadline < nap) nap = deadline;
-    int status = jx_wait(&header->finished, target, &header->caller_asleep, header->take_spin_ns, nap);
-    if (status == JX_TIMEOUT && (deadline < 0 || jx_now() < deadline)) continue;
+    int status =
+        jx_wait(&header->finished, target, &header->caller_asleep, header->take_spin_ns, deadline);
     if (status != JX_OK) return status;
   }
 }
