@@ -11,7 +11,8 @@ WORKERS ?= 2
 EVERY ?= 5
 # Python compiles what is imported; pip would compile all packages.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+# Runs tests; ARGS may select none of them (status 5).
+pytest = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(1) $(ARGS) || [ $$? = 5 ]
 NATIVE = $(wildcard jaxenvs/bridge/native/*.c jaxenvs/bridge/native/*.cc jaxenvs/bridge/native/*.h)
 MAIN = not interop and not slow
 
@@ -83,18 +84,17 @@ pages: $(VENV)/.with-dev
 notebooks: $(VENV)/.with-dev
 	$(BIN)/pytest --nbmake --quiet --numprocesses $(WORKERS) notebooks
 
-# Tests that need optimized programs run in a call of their own; ARGS may select none of a call (5).
+# Tests that need optimized programs run in a call of their own.
 pytest: $(VENV)/.with-dev
 	@$(MAKE) --no-print-directory _pytest
 
 _pytest:
-	$(PYTEST) -m '$(MAIN)' $(ARGS) || [ $$? = 5 ]
-	$(PYTEST) -m '$(MAIN) and optimized' --optimized $(ARGS) || [ $$? = 5 ]
+	$(call pytest,-m '$(MAIN)')
+	$(call pytest,-m '$(MAIN) and optimized' --optimized)
 
 test-interop: $(VENV)/.with-interop notebooks
-	$(PYTEST) --every $(EVERY) --ignore tests/suites -m 'interop or slow' $(ARGS) || [ $$? = 5 ]
-	$(PYTEST) --every $(EVERY) --ignore tests/suites -m 'interop or slow or bitwise' --optimized \
-	    $(ARGS) || [ $$? = 5 ]
+	$(call pytest,--every $(EVERY) --ignore tests/suites -m 'interop or slow')
+	$(call pytest,--every $(EVERY) --ignore tests/suites -m 'interop or slow or bitwise' --optimized)
 
 test-suites:
 	@$(MAKE) --no-print-directory VENV=.venv-suites-$(VERSION) _test-suites
