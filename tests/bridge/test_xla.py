@@ -747,11 +747,10 @@ from tests.bridge.envs import Counter
 
 action, key = jnp.zeros(2, jnp.int32), jax.random.key(0)
 
-def compiled(seconds, path):
+def compiled(seconds, path, **options):
     env_fn = lambda: Counter(length=10**6, seconds=seconds)
-    env = jaxenvs.HostEnv(
-        jaxenvs.make_pool(env_fn, 2, backend="process", num_workers=1), path=path
-    )
+    options = {"backend": "process", "num_workers": 1} | options
+    env = jaxenvs.HostEnv(jaxenvs.make_pool(env_fn, 2, **options), path=path)
     state, _ = env.reset(key)
     step = lambda state, _: (env.step(state, action, key)[0], None)
     program = jax.jit(lambda state: jax.lax.scan(step, state, None, length=10_000)[0])
@@ -787,22 +786,50 @@ for seconds in (0.01, 1000):  # it steps, and it hangs
     assert stdout.count("interrupted True") == 2, stdout + stderr
 
 
-def test_ctrl_c_in_a_callback_is_a_keyboard_interrupt():
+def test_ctrl_c_ends_a_program_on_every_backend_within_two_seconds():
+    if reason_missing(xla_library) is not None:
+        pytest.skip("no g++")
     code = """
-env, state, program = compiled(0.01, "callback")
-begin = interrupt(0.3)
-try:
+for backend in ("serial", "thread", "asyncio", "process"):
+    env, state, program = compiled(0.01, "callback", backend=backend, num_workers="auto")
+    begin = interrupt(0.3)
     try:
-        jax.block_until_ready(program(state))
-    except jax.errors.JaxRuntimeError:
-        while time.monotonic() < begin + 5:
-            time.sleep(0.01)
-except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - begin < 3)
-env.pools[0].close(grace=0.2)
+        try:
+            jax.block_until_ready(program(state))
+        except jax.errors.JaxRuntimeError:
+            while time.monotonic() < begin + 5:
+                time.sleep(0.01)
+    except KeyboardInterrupt:
+        print("interrupted", time.monotonic() - begin < 2.3)
+    env.pools[0].close(grace=0.2)
 """
     stdout, stderr = output_of(code)
-    assert "interrupted True" in stdout, stderr
+    assert stdout.count("interrupted True") == 4, stdout + stderr
+
+
+def test_ctrl_c_while_a_program_learns_ends_it_at_the_next_step(path):
+    if reason_missing(xla_library) is not None:
+        pytest.skip("no g++")
+    code = """
+def learn(x):
+    time.sleep(0.5)
+    return x
+
+env, state, _ = compiled(0.0, sys.argv[1])
+
+def step(state, _):
+    state, timestep = env.step(state, action, key)
+    wait = jax.experimental.io_callback(learn, timestep.reward, timestep.reward, ordered=True)
+    return state, wait
+
+begin = interrupt(0.9)
+try:
+    jax.block_until_ready(jax.jit(lambda state: jax.lax.scan(step, state, None, 12))(state))
+except (KeyboardInterrupt, jax.errors.JaxRuntimeError):
+    print("interrupted", time.monotonic() - begin < 2.9)
+"""
+    stdout, stderr = output_of(code, path)
+    assert "interrupted True" in stdout, stdout + stderr
 
 
 @pytest.mark.parametrize("order", every_nth(2, ["before", "after"]))

@@ -20,7 +20,7 @@ import numpy as np
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.jit import structs
 from jaxenvs.bridge.jit.group import Group
-from jaxenvs.bridge.jit.interrupts import interrupted_at, watch_interrupts
+from jaxenvs.bridge.jit.interrupts import TOGETHER, clock, interrupted_at, watch_interrupts
 from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.bridge.memory.lines import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
@@ -86,6 +86,7 @@ class Hosted:
         self._shapes = [leaf.shape for leaf in leaves_of(pool.single_action_space)]
         self._struct: structs.Hosted | None = None
         self._since = 0  # see `_check`
+        self._checked_at = self._waited_until = 0  # by the latest callback, in ns of `clock`
         self._group: Group | None = None
         self._place = 0  # in the group
         with _lock:
@@ -130,6 +131,9 @@ class Hosted:
         if self.path is not None:
             return
         self.path = path
+        if is_there(XLA):  # otherwise nothing notices Ctrl-C before the program ends
+            watch_interrupts()
+            self._core.on_wait = self._check
         if path == "ffi":
             self._register()
         elif isinstance(self._core.backend, ProcessBackend):
@@ -142,12 +146,9 @@ class Hosted:
         return None if is_there(XLA) else reason_missing(xla_library)
 
     def _register(self) -> None:
-        core = self._core
         struct, alive = structs.hosted(self.pool)
         self._struct = struct
         xla_library().jaxenvs_register(self.id, ctypes.byref(struct), _perform)
-        watch_interrupts()
-        core.on_wait = self._check
         # Keeps everything that the struct points to alive while a program can reach it.
         self._unregister = weakref.finalize(self, _unregister, self.id, (struct, *alive))
 
@@ -222,12 +223,19 @@ class Hosted:
                     'a callback stepped a pool that programs step by path="ffi".  Make another'
                     " pool for it."
                 )
-            return self.perform(call, operands)
+            now = clock()
+            is_next = call.operation != RESET_ and now - self._waited_until < TOGETHER
+            # Since the latest check: Ctrl-C may have come while the environments stepped.
+            self._since, self._checked_at = self._checked_at if is_next else now, now
+            try:
+                return self.perform(call, operands)
+            finally:
+                self._waited_until = clock()
 
     def _perform(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         core, ledger = self._core, self._core.ledger
         core.refuse_closed()
-        if self._struct is not None:
+        if core.on_wait is not None:
             self._check()
         if not call.has_begun:
             if call.operation != RESET_ and call.calls != ledger.calls:

@@ -3,13 +3,26 @@
 import ctypes
 import functools
 import signal
+import sys
+import time
 
 from jaxenvs import _interrupts
 from jaxenvs.bridge.native.libraries import xla_library
 
+# Calls of a program that follow each other so soon, in ns, count as one wait, because a program
+# that learns between two calls does not notice Ctrl-C meanwhile. native/xla.cc has it, too.
+TOGETHER = 2_000_000_000
+
+
+def clock() -> int:
+    """Returns the time of `interrupted_at`, in ns."""
+    if sys.platform == "win32":  # where nothing notices Ctrl-C
+        return 0
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
 
 def interrupted_at() -> int:
-    """Returns when Ctrl-C was last pressed, in ns of CLOCK_MONOTONIC."""
+    """Returns when Ctrl-C was last pressed, in ns of `clock`."""
     return ctypes.c_int64.in_dll(xla_library(), "jaxenvs_interrupted_at").value
 
 

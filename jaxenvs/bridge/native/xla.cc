@@ -252,7 +252,7 @@ ffi::Error perform(jx_perform function, jx_call call, ffi::RemainingArgs &args,
 
 ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operation,
                 int32_t count, int32_t wants_final) {
-  constexpr int64_t kTogether = 100000000;  // ns
+  constexpr int64_t kTogether = 2000000000;  // ns, as in bridge/jit/interrupts.py
   auto token_in = args.get<ffi::AnyBuffer>(0);
   auto token_out = rets.get<ffi::AnyBuffer>(0);
   if (!token_in.has_value() || !token_out.has_value()) return wrong("a call without a token");
@@ -267,7 +267,8 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
   jx_hosted *h = entry->hosted;
   int64_t now = jx_now();
   // Consecutive waits count as one, so that a Ctrl-C between two of them is not missed.
-  int64_t since = now - h->waited_until < kTogether ? h->waited_until : now;
+  bool is_next = operation != kReset && now - h->waited_until < kTogether;
+  int64_t since = is_next ? h->waited_until : now;
   bool fails = h->calls && __atomic_add_fetch(h->calls, 1, __ATOMIC_SEQ_CST) >=
                                __atomic_load_n(h->last, __ATOMIC_SEQ_CST);
   Outcome outcome = kNotBegun;
