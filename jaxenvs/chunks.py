@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxenvs import loops
 from jaxenvs.bits import nth_true, pack
 from jaxenvs.struct import select
 
@@ -78,7 +79,7 @@ def _compute_needed(
         due = jnp.minimum(chunk, counts[-1] - first)
         return jax.tree.map(partial(_write, indices, due), tree, fresh), first + chunk
 
-    tree, _ = lax.while_loop(
+    tree, _ = loops.while_loop(
         lambda carry: carry[1] < counts[-1], overwrite_next, (old, jnp.int32(0))
     )
     return tree
@@ -99,4 +100,4 @@ def _write(indices: jax.Array, due: jax.Array, rows: jax.Array, new: jax.Array) 
         index, row = (lax.dynamic_index_in_dim(x, j, keepdims=False) for x in (indices, new))
         return j + 1, lax.dynamic_update_index_in_dim(rows, row, index, 0)
 
-    return lax.while_loop(lambda carry: carry[0] < due, write_next, (jnp.int32(0), rows))[1]
+    return loops.while_loop(lambda carry: carry[0] < due, write_next, (jnp.int32(0), rows))[1]

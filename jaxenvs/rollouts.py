@@ -13,9 +13,8 @@ from typing import Any, Literal
 import chex
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from jaxenvs import prng
+from jaxenvs import loops, prng
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RolloutError, check_integer, missing_extra
 
@@ -338,7 +337,7 @@ def _rollout(
             info=timestep.final_info,
         )
 
-    state, trajectory = lax.scan(step, state, None, num_steps, unroll=unroll)
+    state, trajectory = loops.scan(step, state, None, num_steps, unroll=unroll)
     statistics = state.statistics.total(state.timestep.reward)
     return Rollout(trajectory=trajectory, statistics=statistics, state=state)
 
@@ -373,7 +372,7 @@ def _evaluate(
         row = finished[None] & (episodes == episode[None])
         return state, jnp.where(row[None], running[:, None], record)
 
-    state, record = lax.while_loop(unfinished, step, (start, empty))
+    state, record = loops.while_loop(unfinished, step, (start, empty))
     finished = episodes < state.statistics.count[None]
     returns = jnp.where(finished[None], record[:-1], jnp.nan)
     return Evaluation(
@@ -457,7 +456,7 @@ def _report_progress(steps: jax.Array, num_steps: int) -> None:
             _update_bar(int(steps))
 
     due = (steps % stride == 0) | (steps == num_steps)
-    lax.cond(due, lambda: jax.debug.callback(update, steps), lambda: None)
+    loops.cond(due, lambda: jax.debug.callback(update, steps), lambda: None)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import spaces
+from jaxenvs import loops, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import (
     JaxenvsError,
@@ -310,7 +310,8 @@ def host_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], A
     with jax.ensure_compile_time_eval():
         shape = paint(_without_keys(example())).shape
     result = jax.ShapeDtypeStruct(shape, np.uint8)
-    return jax.pure_callback(paint, result, state, vmap_method="sequential")
+    picture = jax.pure_callback(paint, result, state, vmap_method="sequential")
+    return loops.vary(picture, loops.axes_of(state))
 
 
 def mujoco_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], Any]) -> jax.Array:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import spaces, struct
+from jaxenvs import loops, spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites._shared import Adapter, ByIdentity, check_kind, mujoco_picture, unbounded
@@ -54,9 +54,7 @@ class FromMjx(Adapter):
     def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key
         data = state.replace(ctrl=action)
-        data = jax.lax.fori_loop(
-            0, self.frame_skip, lambda _, data: mjx.step(self.model, data), data
-        )
+        data = loops.fori_loop(0, self.frame_skip, lambda _, data: mjx.step(self.model, data), data)
         return data, TimeStep.transition(
             self.observe(data),
             reward=self.reward(state, action, data),

@@ -7,7 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy, TrainContext
 from jaxenvs.training.types import CollectorState, RunningEpisodes, Transition, Unroll
@@ -78,7 +78,7 @@ def collect(
         info = {name: timestep.final_info[name] for name in log_info}
         return collector, (recorded, so_far, info)
 
-    after, (transition, episodes, info) = jax.lax.scan(
+    after, (transition, episodes, info) = loops.scan(
         step, collector, jax.random.split(key, (unroll_length, 2))
     )
     unroll = Unroll(

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 
-from jaxenvs import keys, prng, spaces, struct
+from jaxenvs import keys, loops, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import SpaceError, TrainingError, check_integer, closest
 from jaxenvs.rollouts import evaluate
@@ -265,7 +265,7 @@ class Train:
 
     def _advance(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         def report(learner_state: LearnerState, _: Any, length: int = self.report_every) -> Any:
-            learner_state, metrics = jax.lax.scan(
+            learner_state, metrics = loops.scan(
                 lambda state, _: self.update(state), learner_state, length=length
             )
             metrics = summarize_rows(metrics)
@@ -279,7 +279,7 @@ class Train:
             return learner_state, metrics
 
         reports, rest = divmod(num_updates, self.report_every)
-        learner_state, metrics = jax.lax.scan(report, learner_state, length=reports)
+        learner_state, metrics = loops.scan(report, learner_state, length=reports)
         if rest:
             learner_state, last = report(learner_state, None, rest)
             metrics = jax.tree.map(lambda x, y: jnp.append(x, y), metrics, last)
@@ -291,7 +291,7 @@ class Train:
         if self.axis_name is None:
             call()
         else:
-            jax.lax.cond(jax.lax.axis_index(self.axis_name) == 0, call, lambda: None)
+            loops.cond(jax.lax.axis_index(self.axis_name) == 0, call, lambda: None)
 
     def _evaluate(self, learner_state: LearnerState, length: int) -> dict[str, jax.Array]:
         """Returns evaluation metrics, or NaN if none is due after the last `length` updates."""
@@ -311,7 +311,7 @@ class Train:
         # A loop with at most one iteration, because under `vmap`, `cond` would always evaluate.
         nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), like)
         start = (is_due | (updates >= context.num_updates), nothing)
-        return jax.lax.while_loop(lambda carry: carry[0], play, start)[1]
+        return loops.while_loop(lambda carry: carry[0], play, start)[1]
 
     def truncate_memory(self, learner_state: LearnerState) -> LearnerState:
         """Truncates the last episodes in the replay memory, before environments start new ones."""

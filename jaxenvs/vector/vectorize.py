@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import operator
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -14,9 +15,10 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxenvs import keys, prng, struct
+from jaxenvs import keys, loops, prng, struct
 from jaxenvs.chunks import overwrite_where
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 from jaxenvs.errors import (
@@ -295,7 +297,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             played = stepper._step(step_keys, jnp.uint32(0), carry[0], action)
             return select(t < phase, played, carry)
 
-        inner, played = lax.fori_loop(0, jnp.max(phase), play, (inner, timestep))
+        inner, played = loops.fori_loop(0, jnp.max(phase), play, (inner, timestep))
         # Keep the flags and reward of `reset`: this is where the agent's experience starts, even if
         # it is not where the episode started.
         return inner, _copy_to_final(
@@ -344,6 +346,11 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return _select_parameters(self.env, self._axes, index) if self.batched else self.env
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
+        # A user's `scan` inside `shard_map` carries the results, so constants must vary, too.
+        axes = loops.axes_of((self.env, key, args))
+        return loops.vary(self._run_with_key(method, key, *args), axes)
+
+    def _run_with_key(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
         if isinstance(key, keys.CallKeys):
             calls = key.calls
             return prng.call_with_fast_key(
@@ -490,8 +497,8 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
 
     XLA runs a CPU program as a sequence of small tasks. Each costs about a microsecond, which is
     more than the work of a small environment. If XLA cannot compile `call` to one kernel, the
-    returned function raises `jax.errors.JaxRuntimeError`. Results may differ from those of `call`
-    in the last bits. XLA aborts if `call` contains a convolution or does not read all of its
+    returned function raises `jax.errors.JaxRuntimeError`, see `may_be_one_kernel`. Results may
+    differ from those of `call` in the last bits. XLA aborts if `call` does not read all of its
     arrays.
 
     Args:
@@ -519,6 +526,26 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
             return kernel(*args)
 
     return compiled
+
+
+# XLA has these as calls of other libraries. It looks for them only after it has compiled all, which
+# may take half a minute, and aborts at some convolutions.
+_NOT_IN_KERNELS = re.compile(
+    "sort|top_k|approx_top_k|conv_general_dilated|fft|cholesky|triangular_solve|lu|qr|svd|eigh?|schur"
+    "|householder_product|tridiagonal.*|(pure|io|debug|buffer)_callback|debug_print|ffi_call|custom_call"
+)
+
+
+def may_be_one_kernel(jaxpr: Any) -> bool:
+    """Returns whether XLA may compile a program to one kernel, for `in_one_kernel`."""
+    for equation in jaxpr.eqns:
+        if _NOT_IN_KERNELS.fullmatch(equation.primitive.name):
+            return False
+        for value in jax.tree.leaves(list(equation.params.values())):
+            inner = value.jaxpr if isinstance(value, ClosedJaxpr) else value
+            if isinstance(inner, Jaxpr) and not may_be_one_kernel(inner):
+                return False
+    return True
 
 
 def choose_chunk(num_envs: int) -> int | None:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.core import TimeStep, Wrapper
 from jaxenvs.wrappers._checks import check_count
 
@@ -54,4 +54,4 @@ class RepeatAction(Wrapper[Any]):
 
         first = take_step(state, np.uint32(0))
         rest = np.arange(1, self.num_repeats, dtype=np.uint32)
-        return jax.lax.scan(repeat, first, rest)[0]
+        return loops.scan(repeat, first, rest)[0]

@@ -15,6 +15,7 @@ from jaxenvs.training import (
     DQN,
     PPO,
     PQN,
+    SAC,
     ActorCritic,
     PrioritizedReplay,
     QNetwork,
@@ -73,6 +74,22 @@ def test_gradients_of_shares_are_those_of_the_whole_batch():
     together, same_losses = jax.jit(program)(laid_out)
     chex.assert_trees_all_close(together, alone, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(same_losses, losses, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [PPO(), DQN(), SAC()], ids=["PPO", "DQN", "SAC"])
+def test_training_traces_in_a_users_shard_map(algorithm):
+    id = "Pendulum-v1" if isinstance(algorithm, SAC) else "CartPole-v1"
+    length = {"num_envs": 2, "unroll_length": 4, "total_steps": 2_000, "evaluate_every": 1_000}
+    train = make_train(id, algorithm, **length)
+
+    def on_device(keys):
+        return jax.tree.map(lambda leaf: leaf[None], train(keys[0]))
+
+    over = jax.sharding.PartitionSpec("devices")
+    program = jax.shard_map(on_device, mesh=mesh(), in_specs=over, out_specs=over)
+    keys = jax.device_put(jax.random.split(KEY, 4), jax.NamedSharding(mesh(), over))
+    metrics = jax.eval_shape(program, keys).metrics
+    assert metrics["episode_return"].shape == (4, 250)
 
 
 @pytest.mark.slow

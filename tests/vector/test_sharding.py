@@ -18,6 +18,9 @@ from tests.rounding import assert_agree
 N, T = 32, 60
 KEY_SEED = 5
 
+# One id of each family whose programs have loops; certificates and other tests run all.
+LOOPING = ("FrozenLake-v1", "LunarLander-v3", "BabyAI-GoToLocalS5N2-v0", "InvertedPendulum-v5")
+
 pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
 
 
@@ -108,6 +111,60 @@ def test_one_instance_per_device_matches_one_device():
     ]
     alone, spread = (run(key(), actions) for run in runs)
     assert_agree(spread, alone)
+
+
+def play_with_keys(vector_env, keys, actions):
+    """As `play`, with one key per instance; returns the last state, too."""
+
+    def step(state, xs):
+        number, action = xs
+        return vector_env.step(state, action, jax.vmap(jax.random.fold_in, (0, None))(keys, number))
+
+    state, first = vector_env.reset(keys)
+    numbers = jnp.arange(len(actions), dtype=jnp.int32)
+    return first, *jax.lax.scan(step, state, (numbers, actions))
+
+
+@pytest.mark.parametrize(
+    ("mode", "devices", "check_vma"),
+    [
+        case("same_step", 8, True, is_quick=True),
+        case("same_step", 2, False, is_quick=False),
+        case("next_step", 2, True, is_quick=True),
+        case("next_step", 8, False, is_quick=False),
+        case("disabled", 2, True, is_quick=True),
+        case("disabled", 8, False, is_quick=False),
+    ],
+)
+def test_users_shard_map_matches_one_device(mode, devices, check_vma):
+    env, actions = make("CartPole-v1"), actions_for("CartPole-v1")
+    keys = jax.random.split(key(), N)
+    whole = jaxenvs.vectorize(env, N, autoreset_mode=mode)
+    part = jaxenvs.vectorize(env, N // devices, autoreset_mode=mode)
+    instances, times = PartitionSpec("env"), PartitionSpec(None, "env")
+    spread = jax.shard_map(
+        functools.partial(play_with_keys, part),
+        mesh=mesh_of(devices),
+        in_specs=(instances, times),
+        out_specs=(instances, instances, times),
+        check_vma=check_vma,
+    )
+    alone = functools.partial(play_with_keys, whole)
+    apart, together = (jax.jit(run)(keys, actions) for run in (spread, alone))
+    assert_agree(apart, together)
+
+
+@pytest.mark.parametrize("name", every_nth(2, LOOPING))
+def test_loops_of_environments_trace_in_a_shard_map(name):
+    env = jaxenvs.make(name)
+
+    def play_one(keys):
+        state, _ = jax.vmap(env.reset)(keys)
+        return jax.vmap(env.step)(state, jax.vmap(env.action_space.sample)(keys), keys)[1]
+
+    over = PartitionSpec("env")
+    run = jax.shard_map(play_one, mesh=mesh_of(2), in_specs=over, out_specs=over)
+    assert jax.eval_shape(run, jax.random.split(key(), 4)).reward.shape == (4,)
 
 
 @pytest.mark.parametrize("name", every_nth(2, ["CartPole-v1", "Pendulum-v1"]))

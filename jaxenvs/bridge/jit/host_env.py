@@ -21,7 +21,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
-from jaxenvs import keys, prng
+from jaxenvs import keys, loops, prng
 from jaxenvs.bridge.foreign.pettingzoo import AGENT_FIELDS
 from jaxenvs.bridge.jit.calls import called
 from jaxenvs.bridge.jit.hosted import RECV, RESET_, RESET_SOME, SEND, STEP_, Call, Hosted
@@ -240,7 +240,8 @@ class HostEnv(VectorEnv[HostState]):
             called, repr(self), self.path, call, self._results(operation, count)
         )
         if self.mesh is None or _within(self.mesh_axis):
-            return local(token, *operands)
+            # JAX takes the results of calls of the host for the same on all devices.
+            return loops.vary(local(token, *operands), loops.axes_of((token, operands)))
         if self.mesh.axis_types[self.mesh.axis_names.index(self.mesh_axis)] == AxisType.Explicit:
             # On an explicit axis, shapes carry their sharding, so arrays without one must get it.
             sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh_axis))

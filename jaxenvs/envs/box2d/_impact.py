@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxenvs import loops
 from jaxenvs.barrier import behind_barrier
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,
@@ -202,7 +202,7 @@ def time_of_impact(ground: Sequence[Vector], shape: Shape, sweep: Sweep) -> Arra
             )
 
         carry = jnp.int32(0), running, t1, t2, s1, s2, t2
-        return lax.while_loop(lambda c: (c[0] < 50) & jnp.any(c[1]), improve, carry)[-1]
+        return loops.while_loop(lambda c: (c[0] < 50) & jnp.any(c[1]), improve, carry)[-1]
 
     def push_back(axis, carry):
         i, pushing, t1, t2, hit, done = carry
@@ -232,14 +232,14 @@ def time_of_impact(ground: Sequence[Vector], shape: Shape, sweep: Sweep) -> Arra
         is_touching = (distance > 0) & (distance < TARGET + TOLERANCE)
         ends = ~done & ((distance <= 0) | is_touching)
         hit, done = hit | (ends & is_touching), done | ends
-        _, _, t1, _, hit, done = lax.while_loop(
+        _, _, t1, _, hit, done = loops.while_loop(
             lambda c: (c[0] < 16) & jnp.any(c[1]),
             functools.partial(push_back, axis),
             (jnp.int32(0), ~done, t1, jnp.ones_like(t1), hit, done),
         )
         return i + 1, t1, hit, done
 
-    _, time, hit, _ = lax.while_loop(
+    _, time, hit, _ = loops.while_loop(
         lambda c: (c[0] < 20) & ~jnp.all(c[3]), search, (jnp.int32(0), zero, false, false)
     )
     return jnp.where(hit, time, 1)

@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jaxenvs import loops
 from jaxenvs.barrier import behind_barrier
 from jaxenvs.envs.box2d._contacts import (
     ContactRows,
@@ -64,7 +65,7 @@ def _for_joints(joints: Joints, solve: Callable[..., Any], bodies: Array, state:
         a, b, state = solve(j, joint, a, b, state)
         return _put(_put(bodies, a, first), b, second), state
 
-    return lax.fori_loop(0, len(joints.first), solve_one, (bodies, state))
+    return loops.fori_loop(0, len(joints.first), solve_one, (bodies, state))
 
 
 def _for_contacts(contacts: Contacts, solve: Callable[..., Any], bodies: Array, state: Any) -> Any:
@@ -82,7 +83,7 @@ def _for_contacts(contacts: Contacts, solve: Callable[..., Any], bodies: Array, 
         motion, state = solve(slot, body, contacts.at(slot, body), motion, state)
         return _put(bodies, motion, body), state
 
-    return lax.fori_loop(0, number, solve_one, (bodies, state))
+    return loops.fori_loop(0, number, solve_one, (bodies, state))
 
 
 def warm_start(
@@ -158,7 +159,7 @@ def solve_velocities(
 
     def advance(carry: tuple) -> tuple:
         i, _, state = carry
-        new = lax.fori_loop(0, BURST, iterate, state)
+        new = loops.fori_loop(0, BURST, iterate, state)
         changes = False
         for before, after in zip(state, new, strict=True):
             if before.size:
@@ -166,7 +167,7 @@ def solve_velocities(
         return i + BURST, changes, new
 
     lanes = state[0].shape[-1]
-    _, changes, state = lax.while_loop(
+    _, changes, state = loops.while_loop(
         lambda carry: (carry[0] < iterations) & jnp.any(carry[1]),
         advance,
         (jnp.int32(0), jnp.ones(lanes, bool), state),
@@ -217,7 +218,7 @@ def solve_positions(
 
     def advance(carry: tuple) -> tuple:
         i, is_right, _, position = carry
-        _, is_right, new = lax.while_loop(
+        _, is_right, new = loops.while_loop(
             lambda carry: (carry[0] < burst) & ~jnp.all(carry[1]),
             correct,
             (jnp.int32(0), is_right, position),
@@ -227,7 +228,7 @@ def solve_positions(
 
     burst = min(PLACE_BURST, iterations)
     none = jnp.zeros(position.shape[-1], bool)
-    _, is_right, _, position = lax.while_loop(
+    _, is_right, _, position = loops.while_loop(
         lambda carry: (carry[0] < iterations) & ~jnp.all(carry[2]),
         advance,
         (jnp.int32(0), none, none, position),

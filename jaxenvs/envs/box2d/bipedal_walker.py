@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import spaces, struct
+from jaxenvs import loops, spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.box2d._geometry import polygon
 from jaxenvs.envs.box2d._ground import Ground, Terrain
@@ -330,7 +330,7 @@ def _lay(draws: TerrainDraws, hardcore: bool) -> tuple[jax.Array, jax.Array | No
     flat, no = jnp.float32(0), jnp.int32(0)
     carry = jnp.int32(GRASS), jnp.bool_(False), jnp.int32(PAD), flat, flat, flat, no, no
     columns = jnp.arange(COLUMNS, dtype=jnp.int32), tuple(draws)
-    _, (heights, starts, size, rise) = jax.lax.scan(lay, carry, columns)
+    _, (heights, starts, size, rise) = loops.scan(lay, carry, columns)
     heights = heights + np.float32(GROUND_HEIGHT)
     if not hardcore:
         return heights, None

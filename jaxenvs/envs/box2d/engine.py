@@ -24,8 +24,8 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxenvs import loops
 from jaxenvs.chunks import overwrite_where
 from jaxenvs.envs.box2d._contacts import Contacts, prepare_contacts
 from jaxenvs.envs.box2d._geometry import (
@@ -491,7 +491,7 @@ class World:
             rows["touches"],
             rows["began"],
         )
-        _, start, end, velocity, time, slots, _, _, touches, began = lax.while_loop(
+        _, start, end, velocity, time, slots, _, _, touches, began = loops.while_loop(
             lambda carry: jnp.any(carry[0]), advance, carry
         )
         boxes = rows["boxes"].T[None]

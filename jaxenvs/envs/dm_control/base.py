@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.envs.mujoco import physics
 from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mjx, mujoco
@@ -146,7 +146,7 @@ class ControlTask(Simulation[ControlState]):
             return self._touches(carry[1].qpos, **carry[1].drawn)
 
         first = again((jnp.int32(0), self._begin(self._qpos0, **drawn)))
-        return jax.lax.while_loop(touches, again, first)[1]
+        return loops.while_loop(touches, again, first)[1]
 
     def _touches(self, qpos: jax.Array, **drawn: jax.Array) -> jax.Array:
         """Returns whether anything touches, with arrays that an episode draws.

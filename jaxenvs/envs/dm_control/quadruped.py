@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
@@ -77,7 +77,7 @@ class Quadruped(ControlTask):
 
     def _lift(self, qpos: jax.Array) -> jax.Array:
         """Moves the torso up by centimeters until nothing touches."""
-        return jax.lax.while_loop(self._touches, lambda qpos: qpos.at[2].add(0.01), qpos)
+        return loops.while_loop(self._touches, lambda qpos: qpos.at[2].add(0.01), qpos)
 
     @property
     def _ball(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import prng
+from jaxenvs import loops, prng
 from jaxenvs.bits import nth_true, pack, spread
 from jaxenvs.envs.minigrid import cells
 
@@ -171,7 +171,7 @@ def connected(start: jax.Array, passable: jax.Array) -> jax.Array:
             wider = jax.lax.optimization_barrier(spread(wider, through, shift, size))
         return wider, (wider != reached).any()
 
-    reached, _ = jax.lax.while_loop(lambda carry: carry[1], grow, (reached, jnp.bool_(True)))
+    reached, _ = loops.while_loop(lambda carry: carry[1], grow, (reached, jnp.bool_(True)))
     return (reached[:, None] >> lanes) & 1 == 1
 
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, filled, outline, rectangle
@@ -103,7 +103,7 @@ class MultiRoom(MiniGrid):
             side=jnp.int32(2),
             rooms=jnp.zeros((self.max_num_rooms, 6), jnp.int32),
         )
-        return jax.lax.while_loop(is_incomplete, propose, (empty_chain, jnp.int32(0)))[0].rooms
+        return loops.while_loop(is_incomplete, propose, (empty_chain, jnp.int32(0)))[0].rooms
 
     def _propose(self, chain: Chain, dice: Dice) -> Chain:
         """Adds a random room if it fits; starts again after eight that do not."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import prng, struct
+from jaxenvs import loops, prng, struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.engine import PICK_UP, MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.layout import (
@@ -246,7 +246,7 @@ class Rooms:
 
         words = self.dice.words((edges.number, 2))
         carry = self.grid, self.is_open, jnp.asarray(group)
-        (self.grid, self.is_open, group), _ = jax.lax.scan(add_next, carry, words)
+        (self.grid, self.is_open, group), _ = loops.scan(add_next, carry, words)
         self.ok &= (group == group[0]).all()
 
     def add_distractors(
@@ -283,7 +283,7 @@ class Rooms:
             return (grid, is_used, ok & fits), Thing(kind, color, *place)
 
         carry = self.grid, self.is_used, self.ok
-        (self.grid, self.is_used, self.ok), things = jax.lax.scan(
+        (self.grid, self.is_used, self.ok), things = loops.scan(
             add_next, carry, (i, j, words[:, :2])
         )
         return things

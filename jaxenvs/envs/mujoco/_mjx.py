@@ -13,6 +13,7 @@
 - The line search of the constraint solver runs `ls_iterations` times in a batch, because it is a
   `scan`. A `while_loop` gives the same bits and ends when all instances have finished. It cannot
   be differentiated in reverse mode, like the solver around it.
+- Loops start with constants, which JAX refuses inside `jax.shard_map`.
 
 Other programs that use MJX in the same process, such as brax, keep its own functions.
 """
@@ -25,13 +26,14 @@ from typing import Any
 
 import jax
 
+from jaxenvs import loops
 from jaxenvs.errors import missing_extra
 
 try:
     with contextlib.redirect_stdout(io.StringIO()):  # it prints that Warp is not installed
         import mujoco
         import mujoco.mjx
-        from mujoco.mjx._src import collision_driver, math, solver
+        from mujoco.mjx._src import collision_driver, collision_sdf, math, solver, support
 except ImportError as error:
     raise missing_extra(__name__, "mujoco-mjx", "mujoco") from error
 
@@ -65,8 +67,8 @@ class _Choice:
     def __init__(self, theirs: Callable[..., Any], ours: Callable[..., Any]) -> None:
         self._theirs, self._ours = theirs, ours
 
-    def __call__(self, *args: Any) -> Any:
-        return self._chosen(*args)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._chosen(*args, **kwargs)
 
     @property
     def ncon(self) -> int:
@@ -82,7 +84,18 @@ def _while_loop(
     is_going: Callable[[Any], Any], advance: Callable[[Any], Any], start: Any, limit: int
 ) -> Any:
     del limit  # `is_going` counts the iterations
-    return jax.lax.while_loop(is_going, advance, start)
+    return loops.while_loop(is_going, advance, start)
+
+
+class _With:
+    """A module in which some names have other values."""
+
+    def __init__(self, module: Any, **values: Any) -> None:
+        self._module = module
+        vars(self).update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
 def _install() -> None:
@@ -99,6 +112,10 @@ def _install() -> None:
         (solver, "_while_loop_scan", _while_loop),
     ):
         setattr(module, name, _Choice(getattr(module, name), ours))
+    while_loop = _Choice(jax.lax.while_loop, loops.while_loop)
+    scan = _Choice(jax.lax.scan, loops.scan)
+    for module in (collision_sdf, solver, support):
+        vars(module)["jax"] = _With(jax, lax=_With(jax.lax, while_loop=while_loop, scan=scan))
 
 
 _install()

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import loops
 from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mjx, mujoco
 from jaxenvs.errors import ParameterError, closest
 
@@ -117,7 +118,7 @@ def simulate(model: Model, start: Data, frame_skip: int) -> Data:
     """
     is_runge_kutta = model.opt.integrator == mjx.IntegratorType.RK4
     step = _runge_kutta if is_runge_kutta else mjx.step
-    return jax.lax.fori_loop(0, frame_skip, lambda _, data: _cast(step(model, data), start), start)
+    return loops.fori_loop(0, frame_skip, lambda _, data: _cast(step(model, data), start), start)
 
 
 def contact_forces(model: Model, data: Data) -> jax.Array:
@@ -150,7 +151,7 @@ def _runge_kutta(model: Model, start: Data) -> Data:
 
     none = jnp.zeros_like(qvel)
     given = jnp.asarray(_DISTANCES, dtype), jnp.asarray(_WEIGHTS, dtype)
-    (data, speed, acceleration), _ = jax.lax.scan(evaluate, (start, none, none), given)
+    (data, speed, acceleration), _ = loops.scan(evaluate, (start, none, none), given)
     return data.replace(
         qpos=move(model, qpos, speed, dt),
         qvel=qvel + dt * acceleration,

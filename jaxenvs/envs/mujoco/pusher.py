@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
 
@@ -48,7 +48,7 @@ class Pusher(MujocoEnvironment):
             noise = jax.random.uniform(jax.random.fold_in(place_key, count), (2,), jnp.float32)
             return count + 1, jnp.stack([-0.3 + 0.3 * noise[0], -0.2 + 0.4 * noise[1]])
 
-        _, place = jax.lax.while_loop(
+        _, place = loops.while_loop(
             lambda carry: (carry[1] ** 2).sum() <= 0.17**2,
             draw,
             (jnp.int32(0), jnp.zeros(2, jnp.float32)),

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.envs.toy_text._tabular import Tabular, TabularState, move, sign
 from jaxenvs.errors import ParameterError, check_integer
 from jaxenvs.rendering.raster import Color, box, disc, line, paint, pixel_grid, polygon, union
@@ -182,7 +182,7 @@ def generate_random_map(
         key, draw_key = jax.random.split(carry[0])
         return key, draw(draw_key)
 
-    return jax.lax.while_loop(lambda carry: ~_has_path(carry[1]), redraw, redraw((key, None)))[1]  # pyright: ignore[reportArgumentType]
+    return loops.while_loop(lambda carry: ~_has_path(carry[1]), redraw, redraw((key, None)))[1]  # pyright: ignore[reportArgumentType]
 
 
 def _has_path(board: jax.Array) -> jax.Array:
@@ -197,7 +197,7 @@ def _has_path(board: jax.Array) -> jax.Array:
         return grown, (grown != reached).any()
 
     first = jnp.zeros(board.shape, bool).at[0, 0].set(True)
-    reached, _ = jax.lax.while_loop(lambda carry: carry[1], spread, (first, jnp.bool_(True)))
+    reached, _ = loops.while_loop(lambda carry: carry[1], spread, (first, jnp.bool_(True)))
     return reached[-1, -1]
 
 

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import spaces, struct
+from jaxenvs import loops, spaces, struct
 from jaxenvs.errors import TrainingError
 from jaxenvs.multi_agent import AGENT, CRITIC_OBSERVATION, MASK
 from jaxenvs.training.extractors import (
@@ -166,7 +166,7 @@ class Branch:
                 return carry, (carry, y)
 
             x = x.reshape((num_steps, num_envs, -1))
-            _, (carries, x) = jax.lax.scan(remember, carry, (x, first))
+            _, (carries, x) = loops.scan(remember, carry, (x, first))
             x = x.reshape((num_steps * num_envs, -1))
         outputs = apply(self.head, params["head"], x)
         shape = (num_steps, num_envs)

@@ -8,6 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxenvs import loops
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Features, Networks
 from jaxenvs.training.actors.actor_critic import ActorCritic, ActorCriticNetworks
@@ -236,7 +237,7 @@ class OnPolicyAlgorithm(Algorithm):
             value = networks.value_after(learner_state.params, remembered, features)
             return judged + chunk, values.at[positions].set(value, mode="drop")
 
-        _, values = jax.lax.while_loop(
+        _, values = loops.while_loop(
             lambda carry: carry[0] < rank[-1],
             estimate,
             (jnp.int32(0), jnp.zeros(num_steps * chunk, jnp.float32)),

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxenvs import spaces, struct
+from jaxenvs import loops, spaces, struct
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.training.actors.actor import Actor, Features, Networks
 from jaxenvs.training.optimizers import Schedule, global_norm
@@ -183,7 +183,7 @@ class Algorithm(abc.ABC):
 
             if self.may_skip_steps:  # updates only weights, because `cond` would copy a memory
                 is_skipped = is_over | (index >= taken)
-                weights, losses, error = jax.lax.cond(is_skipped, skip, learn)
+                weights, losses, error = loops.cond(is_skipped, skip, learn)
             else:
                 weights, losses, error = learn()
             now = self.update_priorities(context, now, batch, error)
@@ -193,7 +193,7 @@ class Algorithm(abc.ABC):
         taken = self.gradient_steps_of(context.steps_per_update, learner_state.updates)
         keys = jax.random.split(steps_key, (number, 2))
         is_over = self.is_warming_up(context, learner_state)
-        ((weights, storage), _), losses = jax.lax.scan(
+        ((weights, storage), _), losses = loops.scan(
             step,
             ((learner_state.weights, learner_state.storage), is_over),
             (jnp.arange(number, dtype=jnp.int32), keys),

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Features
 from jaxenvs.training.actors.actor_twin_q import ActorTwinQ, TwinQNetworks
@@ -108,7 +108,7 @@ class TD3(OffPolicyAlgorithm):
             return -networks.q(params, features, action)[0].mean()
 
         (q_loss, error), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
-        policy_loss, actor = jax.lax.cond(
+        policy_loss, actor = loops.cond(
             self._updates_policy(weights.gradient_steps),
             jax.value_and_grad(actor_loss),
             lambda actor: (jnp.float32(jnp.nan), jax.tree.map(jnp.zeros_like, actor)),

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from jaxenvs import loops
+
 
 def discounted_sums(terms: jax.Array, factors: ArrayLike) -> jax.Array:
     """Returns `S[t] = terms[t] + factors[t] S[t + 1]` with `S[T] = 0`, all float32[T, N]."""
@@ -14,4 +16,4 @@ def discounted_sums(terms: jax.Array, factors: ArrayLike) -> jax.Array:
         return total, total
 
     zeros = jnp.zeros_like(terms[0])
-    return jax.lax.scan(backwards, zeros, (terms, factors), reverse=True, unroll=8)[1]
+    return loops.scan(backwards, zeros, (terms, factors), reverse=True, unroll=8)[1]

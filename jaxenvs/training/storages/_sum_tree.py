@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import loops
+
 FANOUT = 8  # children per node; a larger number means fewer levels, but more reads per level
 LEVELS_PER_DRAW = 2  # levels that share a random number
 
@@ -70,7 +72,7 @@ def draw(tree: Tree, size: int, key: chex.PRNGKey, count: int) -> tuple[jax.Arra
         jnp.asarray(level % LEVELS_PER_DRAW == 0),
         uniform[level // LEVELS_PER_DRAW],
     )
-    (leaf, probability, _), _ = jax.lax.scan(descend, first, inputs)
+    (leaf, probability, _), _ = loops.scan(descend, first, inputs)
     return leaf, probability
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import struct
+from jaxenvs import loops, struct
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import Instruction, Progress
 from jaxenvs.envs.minigrid.engine import DROP, MiniGridState
@@ -81,7 +81,7 @@ class BabyAILevel(RoomGrid):
         shape = jax.eval_shape(lambda: self._draw(base)[0])
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         start = blank, jnp.bool_(False), jnp.int32(0)
-        return jax.lax.while_loop(lambda carry: ~carry[1] & (carry[2] < MOST_DRAWS), draw, start)[0]
+        return loops.while_loop(lambda carry: ~carry[1] & (carry[2] < MOST_DRAWS), draw, start)[0]
 
     def _draw(self, key: chex.PRNGKey) -> tuple[MiniGridState, jax.Array]:
         """Draws a level, and returns whether it can be used."""
