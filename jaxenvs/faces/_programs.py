@@ -23,7 +23,7 @@ from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RenderError
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._packing import PackedLayout
-from jaxenvs.vector.vectorize import VectorizedEnv, in_one_kernel
+from jaxenvs.vector.vectorize import VectorizedEnv, in_one_kernel, may_be_one_kernel
 
 # The size up to which a batch is passed as one buffer. Measured with classic control on two CPU
 # cores, that saves a third to two thirds of the time at 512 KiB (CartPole with N = 8,192) and
@@ -117,6 +117,8 @@ class Programs:
         if self._has_compiled:
             return self._step(words, action)
         self._has_compiled = True
+        if not may_be_one_kernel(self._step.trace(words, action).jaxpr.jaxpr):
+            self._step = self._plain_step
         try:
             return self._step(words, action)
         except jax.errors.JaxRuntimeError:  # the step cannot be compiled to one kernel
