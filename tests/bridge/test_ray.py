@@ -1,5 +1,6 @@
 """Pools of Ray actors, on a cluster of several nodes that the tests start."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -50,6 +51,9 @@ class _OnNode(Counter):
         import ray
 
         return ray.get_runtime_context().get_node_id()
+
+    def draw(self):
+        return ctypes.CDLL(None).rand()
 
 
 def counters(n, **kwargs):
@@ -107,6 +111,11 @@ def test_send_and_recv_return_whoever_is_first(cluster):
             counts[info["env_id"]] += 1
             pool.send(np.zeros(2, int), info["env_id"])
         assert counts[3] < counts[:3].min()
+
+
+def test_each_actor_has_its_own_global_generators(cluster):
+    with make(counters(2), num_workers=2) as pool:
+        assert len(set(pool.call("draw"))) == 2
 
 
 def test_ray_carries_calls_attributes_frames_options_and_infos(cluster):

@@ -22,6 +22,7 @@ from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import WorkerLines
 from jaxenvs.bridge.memory.segment import Overflow
 from jaxenvs.bridge.native.libraries import pool_library, use_pool
+from jaxenvs.bridge.workers.inheritance import renew_generators
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.wire import encoded, receive, receive_packed, send, send_packed
 
@@ -41,6 +42,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
     use_pool(settings["library"])
     _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
     try:
+        renew_generators()
         instances = Instances(
             cloudpickle.loads(settings["env_fns"]),
             settings["first"],
