@@ -114,6 +114,22 @@ def test_memory_that_is_written_to_again_is_copied():
     assert [int(batch[0, 2]) for batch in batches] == [0, 1, 2, 3, 4, 5, 0, 1, 2]
 
 
+def test_infos_stay_valid_if_memory_is_reused():
+    env = sync(mode="next_step", length=9)
+    env_step, memory = env.step, np.zeros(3)
+
+    def step(actions):
+        *batch, info = env_step(actions)
+        memory[:] += 1
+        return *batch, {**info, "array": memory}
+
+    env.step = step
+    with jaxenvs.make_pool(lambda: env, backend="native") as pool:
+        pool.reset()
+        infos = [pool.step([0, 0, 0])[4] for _ in range(3)]
+        assert [info["array"].tolist() for info in infos] == [[1.0] * 3, [2.0] * 3, [3.0] * 3]
+
+
 def test_final_observations_stay_valid_if_memory_is_reused():
     env = sync(mode="same_step", length=2)
     env_step, memory = env.step, np.zeros((3, 3), np.float32)

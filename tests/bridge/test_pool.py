@@ -389,6 +389,55 @@ def test_infos_and_copied_batches_stay_valid(copy, rows):
                 assert truncated.tolist() == [step == 3 and i == 1 for i in ids]
 
 
+class Reuses(Counter):
+    """Has one info, one array for each of its entries, and one frame, and changes them."""
+
+    def __init__(self):
+        super().__init__(length=3)
+        self.info = {"list": [0], "array": np.zeros(1), "nested": {"array": np.zeros(1)}}
+        self.info["lock"] = threading.Lock()  # which cannot be copied
+        self.frame = np.zeros((1, 1, 3), np.uint8)
+
+    def _changed(self):
+        for array in (self.info["array"], self.info["nested"]["array"], self.info["list"]):
+            array[0] = self.count
+        self.frame[:] = self.count
+        self.info["count"] = self.count
+        return self.info
+
+    def reset(self, **kwargs):
+        return super().reset(**kwargs)[0], self._changed()
+
+    def step(self, action):
+        return *super().step(action)[:4], self._changed()
+
+    def render(self):
+        return self.frame
+
+
+def _counts(info):
+    found = [*info["array"][:, 0], *info["nested"]["array"][:, 0], *info["count"]]
+    return {*found, *(each[0] for each in info["list"])}
+
+
+def test_infos_stay_valid_if_environments_reuse_theirs(backend):
+    with make([Reuses] * 2, backend, autoreset_mode="same_step") as pool:
+        infos = [pool.reset(seed=0)[1], *(pool.step(zeros(2))[4] for _ in range(4))]
+        assert [_counts(info) for info in infos] == [{0}, {1}, {2}, {0}, {1}]
+        assert _counts(infos[3]["final_info"]) == {3}
+        frames = pool.render()
+        pool.step(zeros(2))
+        assert frames[1].max() == 1
+
+
+def test_caller_may_change_the_info_of_a_finished_episode():
+    with make([Reuses], "serial", autoreset_mode="disabled") as pool:
+        pool.reset(seed=0)
+        infos = [pool.step(zeros(1))[4] for _ in range(4)]
+        infos[3]["list"][0][0] = 99
+        assert _counts(pool.step(zeros(1))[4]) == {3}
+
+
 # --- trees ---
 
 

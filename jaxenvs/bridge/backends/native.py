@@ -31,6 +31,7 @@ from jaxenvs.bridge.foreign.ids import VectorMaker
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.bridge.workers.failures import traceback_of
+from jaxenvs.bridge.workers.views import own_copy, snapshot
 from jaxenvs.errors import JaxenvsError, PoolError
 
 _WATCHED_BATCHES = 4  # copied until it is known whether each batch has its own memory
@@ -302,7 +303,9 @@ class NativeBackend(Backend):
     ) -> dict[str, Any]:
         """Returns the environment's infos with masks and the info_fields; counts the steps."""
         info, true = raw.info, self._true[:count]
-        infos = dict(info)
+        infos = {name: value for name, value in info.items() if name != "final_obs"}
+        if not self._is_fresh:
+            infos = snapshot(infos)
         for name in info:
             if name[0] != "_" and f"_{name}" not in info:
                 infos[f"_{name}"] = true
@@ -345,7 +348,7 @@ class NativeBackend(Backend):
     def _finals(self, finals: Any, done: np.ndarray) -> np.ndarray:
         """Returns an object array with the last observation of each environment, or None."""
         if isinstance(finals, np.ndarray) and finals.dtype == object:
-            return finals
+            return own_copy(finals)
         rows = np.full(len(done), None, object)
         for row in np.flatnonzero(done).tolist():
             parts = self._form.parts(finals)

@@ -18,6 +18,7 @@ from jaxenvs.bridge.pool.actions import action_taker
 from jaxenvs.bridge.pool.arguments import checked_ids
 from jaxenvs.bridge.pool.batches import Batches
 from jaxenvs.bridge.pool.core import Core, log
+from jaxenvs.bridge.workers.views import own_copy
 from jaxenvs.errors import PoolError
 
 _GRACE = 5.0  # seconds that environments get for their close()
@@ -140,8 +141,8 @@ class PoolBase(gymnasium.vector.VectorEnv):
     # --- between steps ---
 
     def render(self, env_ids: Any = None) -> tuple[Any, ...]:
-        """Returns the result of `render` of each environment, or of the given ones."""
-        return self.call("render", env_ids=env_ids)
+        """Returns a copy of the result of `render` of each environment, or of the given ones."""
+        return tuple(map(own_copy, self.call("render", env_ids=env_ids)))
 
     def call(self, name: str, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method, or reads an attribute, of each environment or of the given ones.

@@ -14,7 +14,7 @@ from jaxenvs.bridge.memory.lines import DONE
 from jaxenvs.bridge.workers.calls import Calls, original, run_here
 from jaxenvs.bridge.workers.checks import Report, SpaceChecks, Validate, has_nan
 from jaxenvs.bridge.workers.failures import REMAKING, FailedEnv, traceback_of
-from jaxenvs.bridge.workers.views import View, action_reader, check_info, put_fields
+from jaxenvs.bridge.workers.views import View, action_reader, check_info, put_fields, snapshot
 
 _NAN = "is NaN.  Pass validate=False to accept NaN."
 _SAME_STEP, _NEXT_STEP, _DISABLED = map(MODES.index, ("same_step", "next_step", "disabled"))
@@ -241,24 +241,26 @@ class Rows:
     ) -> int:
         """Writes the end of an episode; `_reset_ended` has to follow if the row is now fresh."""
         view.terminated[row], view.truncated[row] = bool(terminated), bool(truncated)
+        check_info(info)
         mode = self._mode[0]
         if view.final_puts is None or mode != _SAME_STEP:
             self._over.add(row)
             view.puts[row](observation)
             if mode == _DISABLED:
                 flags = view.terminated[row], view.truncated[row]
-                self._last[row] = (copy.deepcopy(observation), *flags, without_rewards(info))
+                last_info = snapshot(without_rewards(info))
+                self._last[row] = (copy.deepcopy(observation), *flags, last_info)
             return DONE | view.put_info(row, info)
         view.final_puts[row](observation)
         if self._validate and has_nan(observation):
             raise ValueError(f"a final observation {_NAN}")
         put_fields(view.final_fields, row, info)
-        check_info(info)
         self._fresh.add(row)
         return DONE
 
     def _reset_ended(self, row: int, view: View, final_info: Any) -> Calls:
         """Resets a row in the step that ended its episode."""
+        final_info = snapshot(final_info)  # before the reset, which may change it
         try:
             observation, info = yield partial(self.envs[row].reset, seed=None, options=None)
             return self._put_first(row, view, observation, info, final_info)

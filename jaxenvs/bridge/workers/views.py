@@ -1,5 +1,6 @@
 """Fast, checked writing of the rows of an answer."""
 
+import copy
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,6 +13,9 @@ from jaxenvs.bridge.memory.arrays import INFO_ROOM, Answer, Plan
 from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
 from jaxenvs.bridge.memory.lines import INFO
 
+# Types of values that never change; all others are copied.
+_FIXED = {bool, int, float, str, bytes, type(None)}
+_FIXED |= {np.bool_, np.int32, np.int64, np.uint8, np.float32, np.float64}
 _SMALL = 4096  # up to this size a dot product finds NaN fastest, and starts no threads
 
 
@@ -71,6 +75,11 @@ class View:
     def put_info(self, row: int, info: Any, final_info: Any = None) -> int:
         """Writes the infos of a row, with the final one under same-step autoreset; returns flags.
 
+        Args:
+            row: the row.
+            info: of the environment, which may change it later.
+            final_info: a `snapshot` of the one before the reset.
+
         Raises:
             TypeError: an info is not a mapping.
         """
@@ -83,7 +92,7 @@ class View:
         self.with_info.add(row)
         answer = self._answer
         if answer.overflow is None:
-            self._kept[row] = info or {}, final_info or {}
+            self._kept[row] = snapshot(info), final_info or {}
             self._info_size[row] = -1
             return INFO
         data = pickled_infos((info, final_info))
@@ -244,6 +253,27 @@ def check_info(info: Any) -> None:
     """Refuses an info that is not a mapping."""
     if info and not isinstance(info, Mapping):
         raise TypeError(f"info is {brief(info)}; expected a dict")
+
+
+def snapshot(info: Any) -> dict[str, Any]:
+    """Returns a copy of an info, since environments may use theirs again.
+
+    Values that cannot be copied, such as locks, are the same objects.
+    """
+    return {
+        name: value if type(value) in _FIXED else own_copy(value)
+        for name, value in (info or {}).items()
+    }
+
+
+def own_copy(value: Any) -> Any:
+    """Returns a copy of a value, or the same object if it cannot be copied."""
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return value.copy()  # which is faster
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
 
 
 def pickled_infos(infos: tuple[Any, Any]) -> bytes:
