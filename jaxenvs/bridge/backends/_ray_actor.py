@@ -71,7 +71,7 @@ class Actor:
         rows: list[int] | None,
         actions: list[np.ndarray],
         seeds: np.ndarray | None,
-        options: dict[str, Any] | None,
+        options: bytes | None,
         mode: int,
     ) -> tuple[Any, ...]:
         """Steps or resets some instances.
@@ -80,7 +80,7 @@ class Actor:
             op, buffer: see `Backend`.
             rows: the instances, counted from the first of this actor; None for all, in order.
             actions: of these rows; empty for a reset.
-            seeds, options: of a reset.
+            seeds, options: of a reset; the options pickled.
             mode: of autoreset, as the arrays have it.
 
         Returns:
@@ -97,7 +97,7 @@ class Actor:
         noted = 0
         if op in (RESET, RESET_ALL):
             arrays.seeds[where] = seeds
-            instances.options = options
+            instances.options = None if options is None else cloudpickle.loads(options)
             noted = instances.reset_rows(buffer, rows)
         elif op == STEP_ALL:
             noted = instances.step_all(buffer)

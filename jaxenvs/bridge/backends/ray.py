@@ -31,7 +31,7 @@ from jaxenvs.bridge.backends.base import (
     private_arrays,
 )
 from jaxenvs.bridge.memory import lines as _lines
-from jaxenvs.bridge.workers.wire import pickled
+from jaxenvs.bridge.workers.wire import dumps, pickled
 
 log = logging.getLogger("jaxenvs")
 
@@ -74,7 +74,7 @@ class RayBackend(Backend):
         self._has_restarted = False  # since `read_posts`
         self._broken: Post | None = None
         self._is_closed = False
-        self._options: dict[str, Any] | None = None  # for the next resets
+        self._options: bytes | None = None  # for the next resets, pickled
         self._infos: dict[tuple[int, int], bytes] = {}  # by buffer and instance
         options = {**_OPTIONS, **(options or {}), **_OURS}
         self._session = Session()
@@ -114,7 +114,7 @@ class RayBackend(Backend):
     def attach(self, settings: Settings) -> None:
         self.timeout = settings.timeout
         self.plan, self.arrays = private_arrays(settings, len(self.owners))
-        packed = cloudpickle.dumps(settings)
+        packed = dumps(settings)
         for member in self._members:
             member.attach(packed)
 
@@ -301,7 +301,7 @@ class RayBackend(Backend):
         return outcome[1]
 
     def set_options(self, options: dict[str, Any] | None) -> None:
-        self._options = options
+        self._options = None if options is None else pickled(options, "options", to="an actor")
 
     # --- closing ---
 

@@ -1,8 +1,11 @@
 """Messages between processes: pickles prefixed with their length, plus file descriptors."""
 
+import io
 import os
 import socket
 import struct
+import sys
+import types
 from typing import Any
 
 import cloudpickle
@@ -20,7 +23,7 @@ def encoded(text: str) -> bytes:
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
     """Sends a message and descriptors."""
-    send_packed(sock, cloudpickle.dumps(message), fds)
+    send_packed(sock, dumps(message), fds)
 
 
 def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> None:
@@ -43,11 +46,63 @@ def pickled(message: Any, what: str, advice: str = "", *, to: str = "a worker pr
         PoolError: it cannot be pickled.
     """
     try:
-        return cloudpickle.dumps(message)
+        return dumps(message)
     except Exception as error:
         raise PoolError(
             f"{what} cannot be sent to {to}: {type(error).__name__}: {error}.{advice}"
         ) from error
+
+
+def dumps(message: Any) -> bytes:
+    """Returns a pickled message, with what another process cannot import by its name in it."""
+    with io.BytesIO() as file:
+        _Pickler(file).dump(message)
+        return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles functions, classes and modules by value if only this process has their module.
+
+    By itself, cloudpickle does so for those of `__main__` and of no module.
+    """
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self._seen = {"__main__"}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (type, types.FunctionType, types.ModuleType)):
+            is_module = isinstance(obj, types.ModuleType)
+            name = obj.__name__ if is_module else obj.__module__
+            module: Any = sys.modules.get(name)
+            if name not in self._seen and getattr(module, "__name__", None) == name:
+                self._seen.add(name)
+                if not is_importable(module):  # now or ever, so this is for good
+                    cloudpickle.register_pickle_by_value(module)
+        return super().reducer_override(obj)
+
+
+def is_importable(module: types.ModuleType) -> bool:
+    """Returns whether another process with the same `sys.path` can import a module by its name.
+
+    It cannot if the module was loaded from a file elsewhere or under another name, as by
+    `spec_from_file_location` and `runpy`, or if it is the script of a child process
+    (`__mp_main__`).
+    """
+    name, file = module.__name__, getattr(module, "__file__", None)
+    if file is not None and not file.endswith((".py", ".pyc")):
+        return True  # its classes, written in C, have no value that can be pickled
+    root, _, rest = name.partition(".")
+    if rest and not os.path.isabs(file or ""):  # its package makes it, as torch.ops
+        return root in sys.modules and is_importable(sys.modules[root])
+    path = None
+    if rest:
+        path = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", ())
+    found = (finder.find_spec(name, path) for finder in sys.meta_path)
+    spec = next((spec for spec in found if spec is not None), None)
+    if spec is None or file is None or not spec.has_location:
+        return spec is not None
+    return os.path.realpath(spec.origin or "") == os.path.realpath(file)
 
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]]:
