@@ -1,13 +1,18 @@
 """What a worker process has of its caller, and what it does not share with other processes."""
 
 import ctypes
+import importlib
 import importlib.util
 import os
 import random
 import runpy
 import signal
+import string
 import subprocess
 import sys
+import textwrap
+import threading
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -16,6 +21,7 @@ import pytest
 from gymnasium import spaces
 
 import jaxenvs
+from tests.bridge.envs import Counter
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks workers")
 
@@ -110,3 +116,134 @@ if __name__ == "__main__":
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     found = subprocess.run(run, capture_output=True, text=True, timeout=60, env=env)
     assert found.stdout == "True\n", found.stderr
+
+
+# --- registered ids ---
+
+
+class _Named(Counter):
+    pass
+
+
+class _Wrapped(gymnasium.Wrapper):
+    def __init__(self, env, number):
+        super().__init__(env)
+        self.unwrapped.number = number
+
+
+@pytest.fixture
+def register(monkeypatch):
+    """Registers an id with Gymnasium for one test."""
+    main = sys.modules["__main__"]  # as if the script had these
+    monkeypatch.setattr(main, "Named", _Named, raising=False)
+    monkeypatch.setattr(main, "Wrapped", _Wrapped, raising=False)
+    before = dict(gymnasium.registry)
+    yield gymnasium.register
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+
+
+def in_a_worker(fns, **kwargs):
+    return jaxenvs.make_pool(fns, backend="process", num_workers=1, **kwargs)
+
+
+@pytest.mark.filterwarnings("ignore:.*Overriding")
+def test_ids_of_the_caller_are_known_in_workers(register):
+    wrapper = gymnasium.envs.registration.WrapperSpec("Wrapped", "__main__:Wrapped", {"number": 5})
+    register("String-v0", entry_point="__main__:Named", kwargs={"number": 1})
+    register("Class-v0", entry_point=_Named, kwargs={"number": 2}, max_episode_steps=9)
+    register("Lambda-v0", entry_point=lambda number: _Named(number), kwargs={"number": 3})
+    register("mine/Any-v0", entry_point="__main__:Named", kwargs={"number": np.int8(4)})
+    register("Wrapped-v0", entry_point="__main__:Named", additional_wrappers=(wrapper,))
+    register("CartPole-v1", entry_point="__main__:Named", kwargs={"number": 6})  # replaces one
+    register("Lock-v0", entry_point=_Named, kwargs={"number": threading.Lock()})  # left out
+    ids = "String-v0", "Class-v0", "Lambda-v0", "mine/Any-v0", "Wrapped-v0", "CartPole-v1"
+    with in_a_worker([lambda id=id: gymnasium.make(id) for id in ids]) as pool:
+        assert pool.reset()[0][:, 0].tolist() == [1, 2, 3, 4, 5, 6]
+        limits = [each["max_episode_steps"] for each in map(vars, pool.get_attr("spec"))]
+        assert limits == [None, 9, None, None, None, None]
+    with in_a_worker("String-v0", num_envs=1) as pool:
+        assert pool.reset()[0][:, 0].tolist() == [1] and pool.spec.id == "String-v0"
+
+
+def test_package_may_register_inherited_ids_again(register, tmp_path, monkeypatch, capfd):
+    source = """
+        import gymnasium, jaxenvs
+        from tests.bridge.envs import Counter
+        gymnasium.register("Packaged-v0", entry_point="packaged_ids:Counter")
+        jaxenvs.register("Packaged-v0", "packaged_ids:Counter")
+    """
+    (tmp_path / "packaged_ids.py").write_text(textwrap.dedent(source))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("packaged_ids")
+    try:
+        with in_a_worker([lambda: gymnasium.make("Packaged-v0")]) as pool:
+            assert pool.reset()[0].shape == (1, 3)
+        assert "Overriding" not in capfd.readouterr().err
+    finally:
+        del sys.modules["packaged_ids"], jaxenvs.registry["Packaged-v0"]
+
+
+def test_ids_registered_with_jaxenvs_are_known_in_workers(register):
+    def limited():
+        from jaxenvs.registry import find  # imports no JAX
+
+        return Counter(find("Inherited-v0").time_limit)
+
+    jaxenvs.register("Inherited-v0", "tests.multi_agent_env:Nowhere", time_limit=7)
+    try:
+        with in_a_worker([limited]) as pool:
+            assert pool.reset()[0][:, 0].tolist() == [7]
+    finally:
+        del jaxenvs.registry["Inherited-v0"]
+
+
+@pytest.mark.interop
+def test_ids_registered_with_classic_gym_are_known_in_workers():
+    gym = pytest.importorskip("gym")
+
+    def made():
+        import gym
+
+        return gym.make("Inherited-v0", disable_env_checker=True).unwrapped
+
+    gym.register("Inherited-v0", entry_point=Counter, kwargs={"number": 8})
+    try:
+        with in_a_worker([made]) as pool:
+            assert pool.reset()[0][:, 0].tolist() == [8]
+    finally:
+        del gym.envs.registry["Inherited-v0"]
+
+
+@pytest.mark.interop
+def test_ids_of_ale_py_are_known_in_workers():
+    pytest.importorskip("ale_py")
+    with in_a_worker([lambda: gymnasium.make("ALE/Pong-v5", obs_type="ram")]) as pool:
+        assert pool.reset()[0].shape == (1, 128)
+
+
+# --- the list in docs/bridge/index.md ---
+
+
+class _Tells(Counter):
+    def surroundings(self):
+        folder, path, arguments = os.getcwd(), sys.path, sys.argv
+        return os.environ.get("JAXENVS_TEST"), folder, path, arguments
+
+    def settings(self):
+        filters = [each[1] and each[1].pattern for each in warnings.filters]
+        return np.geterr()["over"], getattr(string, "inherited", None), "inherited" in filters
+
+
+def test_workers_have_what_the_page_lists(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXENVS_TEST", "as the pool was made")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program", "argument"])
+    monkeypatch.setattr(string, "inherited", "no", raising=False)
+    with warnings.catch_warnings(), np.errstate(over="raise"), in_a_worker([_Tells]) as pool:
+        warnings.filterwarnings("ignore", "inherited")
+        text = "as the pool was made"
+        found = text, str(tmp_path), list(sys.path), ["program", "argument"]
+        assert pool.call("surroundings") == (found,)
+        assert pool.call("settings") == (("warn", None, False),)

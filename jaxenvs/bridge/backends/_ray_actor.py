@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP_ALL, Settings, private_arrays
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.workers.inheritance import renew_generators
+from jaxenvs.bridge.workers.inheritance import take
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.views import pickled_infos
 from jaxenvs.bridge.workers.worker import facts, perform
@@ -22,9 +22,9 @@ class Actor:
 
     _failure: str | None = None  # of the constructors in `replace`
 
-    def place(self, path: list[str]) -> None:
-        """Extends `sys.path` by the caller's, and renews the generators of random numbers."""
-        renew_generators()
+    def place(self, path: list[str], inheritance: bytes) -> None:
+        """Extends `sys.path` by the caller's, and takes the rest of its inheritance."""
+        take(inheritance)
         known = set(sys.path)
         sys.path += [each for each in path if each not in known and os.path.isdir(each)]
 

@@ -75,8 +75,10 @@ class Job:
 class Member:
     """The caller's handle on one actor."""
 
-    def __init__(self, number: int, env_fns: bytes, instances: range, options: Any) -> None:
-        self.number, self.instances = number, instances
+    def __init__(
+        self, number: int, env_fns: bytes, instances: range, options: Any, inheritance: bytes
+    ) -> None:
+        self.number, self.instances, self._inheritance = number, instances, inheritance
         self._env_fns, self._options = env_fns, options
         self.pid: int | None = None
         self.jobs: deque[Job] = deque()  # the actor does them in this order
@@ -86,7 +88,7 @@ class Member:
 
     def _start(self) -> None:
         self.actor: Any = ray_module().remote(Actor).options(**self._options).remote()
-        self._placing: Any = self.actor.place.remote(list(sys.path))
+        self._placing: Any = self.actor.place.remote(list(sys.path), self._inheritance)
         now = time.monotonic()
         self._warn_at = now + PATIENCE
         self.since = now + _START  # when it begins its first job

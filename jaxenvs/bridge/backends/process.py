@@ -18,6 +18,7 @@ from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import CallerLines, request, size_of_lines
 from jaxenvs.bridge.memory.segment import Overflow, Segment
+from jaxenvs.bridge.workers.inheritance import inheritance
 from jaxenvs.bridge.workers.wire import pickled, send, send_packed
 from jaxenvs.bridge.workers.zygote import zygote
 
@@ -63,10 +64,11 @@ class ProcessBackend(Backend):
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
         self._processes: list[WorkerProcess] = []
+        inherited = inheritance()
         try:
             for w in range(num_workers):
                 fns = list(env_fns[bounds[w] : bounds[w + 1]])
-                self._processes.append(WorkerProcess(w, fns, bounds[w]))
+                self._processes.append(WorkerProcess(w, fns, bounds[w], inherited))
             self.facts = [fact for process in self._processes for fact in process.made()]
         except BaseException:
             self.close(0)

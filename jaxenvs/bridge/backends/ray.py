@@ -31,6 +31,7 @@ from jaxenvs.bridge.backends.base import (
     private_arrays,
 )
 from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.workers.inheritance import inheritance
 from jaxenvs.bridge.workers.wire import dumps, pickled
 
 log = logging.getLogger("jaxenvs")
@@ -81,6 +82,7 @@ class RayBackend(Backend):
         try:
             count = len(env_fns)
             workers = num_workers or max(1, min(count, self._session.cores()))
+            inherited = inheritance()
             bounds = [w * count // workers for w in range(workers + 1)]
             for w, rows in enumerate(map(range, bounds, bounds[1:])):
                 packed = pickled(
@@ -89,7 +91,7 @@ class RayBackend(Backend):
                     "  Construct objects that cannot be pickled inside the function.",
                     to="an actor",
                 )
-                self._members.append(Member(w, packed, rows, options))
+                self._members.append(Member(w, packed, rows, options, inherited))
             self.num_workers = workers
             self.owners = np.repeat(np.arange(workers, dtype=np.int32), np.diff(bounds))
             self.facts = [fact for found in self._all_made() for fact in found]

@@ -15,6 +15,7 @@ import cloudpickle
 
 from jaxenvs.bridge.backends.base import Broken, Post
 from jaxenvs.bridge.native.libraries import POOL, is_there, pool_library, pool_path, reason_missing
+from jaxenvs.bridge.workers.inheritance import inheritance
 from jaxenvs.bridge.workers.wire import pickled, receive_packed, send
 from jaxenvs.bridge.workers.zygote import zygote
 from jaxenvs.errors import PoolError
@@ -27,12 +28,15 @@ class WorkerProcess:
         number: of the worker.
         env_fns: one function for each of its instances.
         first: the first instance.
+        inheritance: see `workers.inheritance`.
 
     Raises:
         PoolError: a function cannot be pickled, or the machine cannot run workers.
     """
 
-    def __init__(self, number: int, env_fns: list[Callable[[], Any]], first: int) -> None:
+    def __init__(
+        self, number: int, env_fns: list[Callable[[], Any]], first: int, inheritance: bytes
+    ) -> None:
         self.number, self.first, self.count = number, first, len(env_fns)
         self.instances = range(first, first + self.count)
         _refuse_other_machines()
@@ -43,6 +47,7 @@ class WorkerProcess:
             "  Construct objects that cannot be pickled inside the function, or pass"
             ' backend="thread".',
         )
+        self._inheritance = inheritance
         self.deaths, self.done_at_death = 0, -1
         self.given_up = False
         self.reviving = False  # whether it is dead or being replaced
@@ -55,7 +60,12 @@ class WorkerProcess:
         caller = _pidfd(os.getpid())
         try:
             self.pid = zygote.fork(
-                {"env_fns": self._env_fns, "first": self.first, "library": pool_path()},
+                {
+                    "env_fns": self._env_fns,
+                    "first": self.first,
+                    "inheritance": self._inheritance,
+                    "library": pool_path(),
+                },
                 (theirs.fileno(), *(() if caller is None else (caller,))),
             )
         except BaseException:
@@ -207,7 +217,7 @@ def scouted(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
     Raises:
         PoolError, Broken: as `ProcessBackend`.
     """
-    process = WorkerProcess(0, [env_fn], 0)
+    process = WorkerProcess(0, [env_fn], 0, inheritance())
     try:
         (facts,) = process.made()
         return process, facts

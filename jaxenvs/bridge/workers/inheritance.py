@@ -1,17 +1,150 @@
-"""What a process that a pool starts does not share with others: its random numbers."""
+"""What a process that a pool starts has of its caller, and what is its own.
 
+It has the ids that the caller registered. docs/bridge/index.md lists everything. Its random numbers
+are its own.
+"""
+
+import copy
 import ctypes
 import importlib.util
+import marshal
 import os
+import pickle
 import sys
+import warnings
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
+from jaxenvs.bridge.workers.wire import dumps, is_importable
 
-def renew_generators() -> None:
+# Modules that have a dict of specs as `registry`, in older releases of gym as `registry.env_specs`.
+_REGISTRIES = ("gymnasium.envs", "gym.envs", "jaxenvs.registry")
+
+
+def inheritance() -> bytes:
+    """Returns for `take` which ids are registered in this process.
+
+    Specs that cannot be pickled are left out.
+    """
+    addresses: set[str] = set()
+    registered: dict[str, tuple[bytes, list[bytes]]] = {}
+    for name in _REGISTRIES:
+        if name in sys.modules:
+            plain, others = [], []
+            for spec in map(_with_addresses, _specs_of(sys.modules[name]).values()):
+                addresses.update(_addresses_in(spec))
+                try:
+                    marshal.dumps(vars(spec))  # which accepts only what any process can unpickle
+                    plain.append(spec)
+                except ValueError:
+                    others += _pickled_if_possible(spec)
+            registered[name] = pickle.dumps(plain), others
+    return pickle.dumps((registered, _lent(addresses)))
+
+
+def take(packed: bytes) -> None:
+    """Makes this process, which was started by a pool, ready for its environments.
+
+    Args:
+        packed: the `inheritance` of the caller.
+    """
+    _renew_generators()
+    registered, lent = pickle.loads(packed)
+    # A package that registers its ids when it is imported finds them registered already.
+    warnings.filterwarnings("ignore", ".*Overriding environment ")
+    for name, specs in registered.items():
+        after_import(name, partial(_register, *specs))
+    for name, objects in lent.items():
+        module: Any = sys.modules.setdefault(name, ModuleType(name))
+        for each in objects:
+            vars(module).pop(each, None)
+        module.__getattr__ = partial(_borrowed, module, objects)
+
+
+# --- registered ids ---
+
+
+def _specs_of(module: Any) -> dict[str, Any]:
+    return getattr(module.registry, "env_specs", module.registry)
+
+
+def _with_addresses(spec: Any) -> Any:
+    """Returns a spec with "module:name" instead of objects that can be imported so.
+
+    Then a worker imports only what it uses.
+    """
+    for field in ("entry_point", "vector_entry_point"):
+        value = getattr(spec, field, None)
+        if callable(value):
+            module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+            if getattr(sys.modules.get(module or ""), name, None) is value:
+                spec = copy.copy(spec)
+                vars(spec)[field] = f"{module}:{name}"
+    return spec
+
+
+def _addresses_in(spec: Any) -> list[str]:
+    """Returns each "module:name" in a spec."""
+    wrappers = [wrapper.entry_point for wrapper in getattr(spec, "additional_wrappers", ())]
+    wrappers += getattr(spec, "wrappers", ())  # of jaxenvs
+    found = spec.entry_point, getattr(spec, "vector_entry_point", None), *wrappers
+    return [address for address in found if isinstance(address, str)]
+
+
+def _lent(addresses: set[str]) -> dict[str, dict[str, bytes]]:
+    """Returns the objects among them whose module only this process can import, by module."""
+    names: dict[str, list[str]] = {}
+    for address in addresses:
+        module, _, name = address.partition(":")
+        names.setdefault(module, []).append(name)
+    lent: dict[str, dict[str, bytes]] = {}
+    for module in names.keys() & sys.modules.keys():
+        if module == "__main__" or not is_importable(sys.modules[module]):
+            for name in names[module]:
+                for data in _pickled_if_possible(getattr(sys.modules[module], name, None)):
+                    lent.setdefault(module, {})[name] = data
+    return lent
+
+
+def _pickled_if_possible(value: Any) -> list[bytes]:
+    try:
+        return [dumps(value)]
+    except Exception:
+        return []
+
+
+def _register(plain: bytes, others: list[bytes], module: Any) -> None:
+    """Adds specs to the registry of a module."""
+    specs = pickle.loads(plain)
+    for data in others:
+        try:
+            specs.append(cloudpickle.loads(data))
+        except Exception:  # it needs what this process cannot import
+            continue
+    known = _specs_of(module)
+    # `jaxenvs.register` refuses an id that is in the registry, but a package may register it here.
+    new = getattr(module, "unlisted", known)
+    for spec in specs:
+        (known if spec.id in known else new)[spec.id] = spec
+
+
+def _borrowed(module: ModuleType, objects: dict[str, bytes], name: str) -> Any:
+    """Does what `__getattr__` does in a module that only the caller can import."""
+    if name not in objects:
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    setattr(module, name, cloudpickle.loads(objects[name]))
+    return getattr(module, name)
+
+
+# --- random numbers ---
+
+
+def _renew_generators() -> None:
     """Gives this process its own state of every global generator of random numbers.
 
     A fork has the state of the process that it comes from, and C and PyTorch begin with the same

@@ -22,7 +22,7 @@ from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import WorkerLines
 from jaxenvs.bridge.memory.segment import Overflow
 from jaxenvs.bridge.native.libraries import pool_library, use_pool
-from jaxenvs.bridge.workers.inheritance import renew_generators
+from jaxenvs.bridge.workers.inheritance import take
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.wire import encoded, receive, receive_packed, send, send_packed
 
@@ -35,14 +35,15 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
     """Runs until it is told to quit, or the caller has gone.
 
     Args:
-        settings: "env_fns", cloudpickled, "first", and "library", the caller's compiled part.
+        settings: "env_fns", cloudpickled, "first", "inheritance", and "library", the caller's
+            compiled part.
         fds: a socket to the caller, and the caller's pidfd where there is one.
     """
     sock = socket.socket(fileno=fds[0])
     use_pool(settings["library"])
     _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
     try:
-        renew_generators()
+        take(settings["inheritance"])
         instances = Instances(
             cloudpickle.loads(settings["env_fns"]),
             settings["first"],
