@@ -264,6 +264,7 @@ def _make_hosted(
     from jaxenvs.bridge.foreign.ids import is_vectorized_id
     from jaxenvs.bridge.jit import HostEnv
     from jaxenvs.bridge.making import make_pool
+    from jaxenvs.bridge.native.libraries import POOL, is_there
 
     check_integer(PoolError, f"{id} got num_envs", num_envs)
     is_vectorized = is_vectorized_id(id)
@@ -281,7 +282,7 @@ def _make_hosted(
     if devices > 1:
         params = _options_per_pool(id, devices, params)
     options = {"time_limit": hosted_time_limit(id, time_limit), **params}
-    if not is_vectorized:  # compiled programs can step worker processes without Python
+    if not is_vectorized and is_there(POOL):  # programs can step processes without Python
         options = {"backend": "process", **options}
     pools = []
     try:

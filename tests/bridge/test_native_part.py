@@ -8,10 +8,13 @@ import textwrap
 from pathlib import Path
 from shutil import which
 
+import jax
+import numpy as np
 import pytest
 
 import jaxenvs
 from hatch_build import compile_part
+from jaxenvs.bridge.making.tuning import BackendConfig
 from jaxenvs.bridge.memory import lines
 from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.bridge.native.libraries import POOL, XLA, NativePartMissing
@@ -140,11 +143,36 @@ def test_damaged_library_is_missing_and_named(sources):
         _native.pool_library()
 
 
-def test_pool_without_the_native_part_has_another_backend(sources):
+def test_pool_without_the_native_part_has_another_backend(sources, monkeypatch):
     with pytest.raises(jaxenvs.errors.PoolError, match=r"was not compiled.*Or pass backend="):
         jaxenvs.make_pool(Counter, 2, backend="process", num_workers=1)
+    tuned = BackendConfig("process", 2)  # when there was one
+    monkeypatch.setattr("jaxenvs.bridge.making.choosing.load_tuned", lambda *_: tuned)
     with jaxenvs.make_pool(Counter, 2) as pool:
         assert pool.backend == "serial" and pool.reset()[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "backend"),
+    [({}, "serial"), ({"num_workers": 1}, "thread"), ({"timeout": 9.0}, "thread")],
+)
+def test_every_interface_works_without_the_native_part(sources, options, backend):
+    with jaxenvs.make_pool(Counter, 2, **options) as pool:
+        assert pool.backend == backend and pool.reset()[0].shape == (2, 3)
+    id, action = "gymnasium/CartPole-v1", np.zeros(2, np.int32)
+    env = jaxenvs.make_vec(id, 2, **options)
+    state, timestep = env.reset(jax.random.key(0))
+    timestep = env.step(state, action, jax.random.key(1))[1]
+    assert (env.pools[0].backend, env.path) == (backend, "callback")
+    assert timestep.observation.shape == (2, 4)
+    env.close()
+    envs = jaxenvs.make_gym(id, 2, **options)
+    envs.reset(seed=0)
+    assert envs.step(action)[0].shape == (2, 4)
+    envs.close()
+    envs = jaxenvs.make_dm(id, 2, **options)
+    assert envs.step(action).observation.shape == (2, 4)
+    envs.close()
 
 
 def test_native_part_disabled_by_a_variable_is_not_logged(monkeypatch, caplog):

@@ -19,6 +19,7 @@ from jaxenvs.bridge.backends.shared import SharedBackend
 from jaxenvs.bridge.backends.thread import ThreadBackend, default_threads
 from jaxenvs.bridge.backends.worker_process import scouted
 from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned
+from jaxenvs.bridge.native.libraries import POOL, is_there
 from jaxenvs.errors import PoolError
 
 log = logging.getLogger("jaxenvs")
@@ -155,6 +156,7 @@ def chosen_backend(
     config, why = load_tuned(name, count, batch_size), "`jaxenvs tune` measured it as fastest"
     if config is None or not (
         backend in ("auto", config.backend)
+        and (config.backend != "process" or is_there(POOL))
         and (may_serve or config.backend != "serial")
         and (may_share or not config.caller_steps)
     ):
@@ -175,9 +177,10 @@ def _measured(
     try:
         scout, facts = scouted(env_fns[0])
     except PoolError as error:
-        if not may_serve:
+        if backend != "auto":
             raise
-        return BackendConfig("serial"), f"environments cannot be sent to another process: {error}"
+        plain = BackendConfig("serial" if may_serve else "thread")
+        return plain, f"environments cannot be sent to another process: {error}"
     before = _cpu_seconds()
     try:
         found = None if facts["is_coroutine"] else scout.measure(_MEASURED_SECONDS)

@@ -34,6 +34,7 @@ from jaxenvs.bridge.making.choosing import chosen_backend, make_backend, with_ca
 from jaxenvs.bridge.making.info_fields import Samples, info_samples, spaces_of_fields
 from jaxenvs.bridge.making.tuning import BackendConfig
 from jaxenvs.bridge.memory.arrays import AutoresetMode
+from jaxenvs.bridge.native.libraries import POOL, is_there
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.workers.checks import Validate
 from jaxenvs.bridge.workers.failures import traceback_of
@@ -189,7 +190,9 @@ def make_pool(
                 may_serve = backend == "auto" and timeout is None
                 may_share = may_serve and caller_steps is None
                 return chosen_backend(env_fns, batch, name, backend, may_share, may_serve)
-            plain = "process" if backend == "auto" else backend
+            plain = backend
+            if backend == "auto":
+                plain = "process" if is_there(POOL) else "thread"
             return make_backend(BackendConfig(plain, workers or 0), env_fns)
 
         try:
