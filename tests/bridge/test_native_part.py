@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -184,24 +183,68 @@ def test_native_part_disabled_by_a_variable_is_not_logged(monkeypatch, caplog):
 # --- using ---
 
 
-@needs("cc")
-def test_structures_have_the_same_layout_in_python_as_in_c(tmp_path):
-    structs = {"jx_line": lines.Line, "jx_header": lines.Header, "jx_pool": lines.PoolStruct}
-    expected, code = (
-        [],
-        '#include "pool.h"\n#include <stddef.h>\n#include <stdio.h>\nint main() {\n',
-    )
-    for name, struct in structs.items():
-        expected.append(ctypes.sizeof(struct))
-        code += f'printf("%zu ", sizeof({name}));'
-        for field, *_ in struct._fields_:
-            expected.append(getattr(struct, field).offset)
-            code += f'printf("%zu ", offsetof({name}, {field}));'
-    (tmp_path / "offsets.c").write_text(code + "}")
-    command = ["cc", f"-I{_native.SOURCES}", "offsets.c", "-o", "offsets"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    found = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True)
-    assert [int(each) for each in found.stdout.split()] == expected
+def _source(*names):
+    """Returns C files without comments."""
+    text = "".join((_native.SOURCES / name).read_text() for name in names)
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def _structs_in_c(text):
+    """Returns (name, type, length) of each field of each struct; the type of pointers is "*"."""
+    found = {}
+    for match in re.finditer(r"struct (jx_\w+)? ?\{([^}]*)\} ?(jx_\w+)?;", text):
+        fields = found[match[1] or match[3]] = []
+        for declaration in match[2].split(";")[:-1]:
+            kind, names = re.fullmatch(r"\s*(?:const )?(\w+) (.*)", declaration, re.DOTALL).groups()
+            for each in names.split(","):
+                star, name, length = re.fullmatch(r"\s*(\*?)(\w+)(?:\[(\d+)\])?", each).groups()
+                fields.append((name, star or kind, int(length or 1)))
+    return found
+
+
+def _fields_in_python(struct):
+    for name, kind, *_ in struct._fields_:
+        length = 1
+        if issubclass(kind, ctypes.Array):
+            kind, length = kind._type_, kind._length_
+        if kind is ctypes.c_void_p or issubclass(kind, ctypes._Pointer):
+            number = "*"
+        else:
+            number = f"{'u' * (kind(-1).value > 0)}int{ctypes.sizeof(kind) * 8}_t"
+        yield name.removesuffix("_address"), number, length
+
+
+def test_structs_in_python_have_the_fields_of_those_in_c():
+    from jaxenvs.bridge.jit import structs
+    from jaxenvs.bridge.pool.ledger import Ledger
+
+    expected = _structs_in_c(_source("pool.h", "columns.h", "xla.cc"))
+    pairs = {"jx_line": lines.Line, "jx_header": lines.Header, "jx_pool": lines.PoolStruct}
+    pairs |= {"jx_ledger": Ledger, "jx_column": structs._Column, "jx_hosted": structs.Hosted}
+    pairs |= {"jx_array": structs._Array, "jx_call": structs._Call}
+    assert {name: list(_fields_in_python(struct)) for name, struct in pairs.items()} == expected
+
+
+def test_numbers_in_python_are_those_of_enums_in_c():
+    from jaxenvs.bridge.jit import hosted, structs
+
+    pool, xla = (re.findall(r"enum (?:\w+ )?\{([^}]*)\}", _source(f)) for f in ("pool.h", "xla.cc"))
+    found = {}
+    for names in [*pool, *xla]:
+        for number, each in enumerate(names.split(",")):
+            name, _, value = each.partition("=")
+            found[name.strip()] = int(value or number)
+    names = "STEP RESET STEP_ALL RESET_ALL MESSAGE QUIT OK TIMEOUT INTERRUPTED INFO DONE ATTENTION"
+    expected = {f"JX_{name}": getattr(lines, name) for name in names.split()}
+    expected |= {"kFailed": structs.FAILED, "kPerformed": structs.DONE}
+    expected |= {"kInterrupted": structs.INTERRUPTED, "kReset": hosted.RESET_}
+    expected |= {"kStep": hosted.STEP_, "kSend": hosted.SEND, "kRecv": hosted.RECV}
+    expected |= {"kResetSome": hosted.RESET_SOME}
+    own = {"kNotBegun", "kBegun", "kDone", "kMisfit"}  # of xla.cc alone
+    assert {name: value for name, value in found.items() if name not in own} == expected
+    for name, value in (("BELLS", 8), ("NO_REQUEST", lines._NO_REQUEST)):
+        (defined,) = re.findall(rf"#define JX_{name} (\w+)", _source("pool.h"))
+        assert int(defined.rstrip("u"), 0) == value
 
 
 def test_jaxlibs_headers_are_those_that_jax_names():
