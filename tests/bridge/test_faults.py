@@ -672,8 +672,8 @@ def test_slow_constructor_does_not_count_toward_the_timeout(backend, marker):
         ("is_nan", r"an observation is NaN"),
         ("rewards_none", "the reward is not a single number"),
         ("rewards_nan", r"a reward is NaN"),
-        ("rewards_array", "TypeError"),  # in the words of NumPy
-        ("returns_four", "not enough values to unpack"),
+        ("rewards_array", r"not a single number\.  Return float\(reward\)"),
+        ("returns_four", r"\(expected 5, got 4\)\nstep must return .* as in classic gym"),
     ],
 )
 def test_invalid_step_result_is_an_error_of_its_environment(backend, what, message, marker):
@@ -685,6 +685,17 @@ def test_invalid_step_result_is_an_error_of_its_environment(backend, what, messa
             pool.step(zeros(pool))
         assert caught.value.env_ids == (1,)
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], [5, 1, 5, 5])
+
+
+@with_any_backend
+def test_reset_without_info_says_what_to_return(backend):
+    class Old(Counter):
+        def reset(self, **kwargs):
+            return super().reset()[0]
+
+    expected = r"ValueError: .*\nreset must return observation and info"
+    with make([Old], backend) as pool, pytest.raises(WorkerError, match=expected):
+        pool.reset()
 
 
 @pytest.mark.parametrize(("what", "taken"), [("is_nan", np.nan), ("rewards_nan", 0)])

@@ -17,6 +17,12 @@ from jaxenvs.bridge.workers.failures import REMAKING, FailedEnv, traceback_of
 from jaxenvs.bridge.workers.views import View, action_reader, check_info, put_fields, snapshot
 
 _NAN = "is NaN.  Pass validate=False to accept NaN."
+# What is wrong if a result of an environment cannot be unpacked.
+_HINTS = {
+    "step": "step must return observation, reward, terminated, truncated, and info.  If it returns"
+    " 4 values, as in classic gym, do not derive the class from gymnasium.Env.",
+    "reset": "reset must return observation and info.",
+}
 _SAME_STEP, _NEXT_STEP, _DISABLED = map(MODES.index, ("same_step", "next_step", "disabled"))
 
 
@@ -339,8 +345,7 @@ class Rows:
     def _fail(self, row: int, view: View, what: str, error: BaseException) -> Calls:
         """Reports an exception, and constructs and resets the environment again."""
         error = original(error)
-        if isinstance(error, TypeError) and str(error).startswith("memoryview: invalid"):
-            error.add_note("TypeError: the reward is not a single number")
+        _add_hint(error, what)
         self._tell(row, what, error)
         self._keep_final(row, view)
         self._over.discard(row)
@@ -394,3 +399,14 @@ class Rows:
 
     def _tell(self, row: int, what: str, error: BaseException) -> None:
         self._report(self.first + row, what, traceback_of(error))
+
+
+def _add_hint(error: BaseException, what: str) -> None:
+    """Adds to an error of Python's own what an environment should have returned."""
+    frames = error.__traceback__
+    if not isinstance(error, (TypeError, ValueError)) or frames is None or frames.tb_next:
+        return  # the environment raised it
+    if "unpack" in str(error) and what in _HINTS:
+        error.add_note(_HINTS[what])
+    elif str(error).startswith("memoryview: invalid"):
+        error.add_note("the reward is not a single number.  Return float(reward).")
