@@ -269,6 +269,26 @@ def test_a_fork_while_a_worker_is_started_can_make_pools():
     assert status == 0 and "Traceback" not in errors
 
 
+def test_processes_warn_of_nothing_that_was_left_open(monkeypatch):
+    monkeypatch.setenv("PYTHONDEVMODE", "1")  # also of the process that workers are forked from
+    caller = Caller(
+        """
+        pool = pool_of("step")
+        print(zygote._process.pid, *pool.call("process"), flush=True)
+        os.kill(zygote._process.pid, 9)
+        other = pool_of("step")  # whose workers come from another process
+        pid = os.fork()
+        if pid == 0:
+            pool_of("step").close()
+            sys.exit()
+        assert os.waitpid(pid, 0)[1] == 0
+        """
+    )
+    caller.pids()
+    status, errors = caller.end()
+    assert status == 0 and "ResourceWarning" not in errors
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_fork_of_the_caller_cannot_use_its_pool_nor_close_it(backend):
     with make(counters(2), backend) as pool:

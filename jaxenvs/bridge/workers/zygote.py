@@ -40,7 +40,6 @@ class Zygote:
         self._lock = threading.RLock()
         self._process: subprocess.Popen | None = None
         self._socket: socket.socket | None = None
-        self._owner = -1
 
     def fork(self, settings: dict[str, Any], fds: tuple[int, ...]) -> int:
         """Starts a worker with `settings` and descriptors; returns its pid."""
@@ -64,16 +63,21 @@ class Zygote:
         """Whether this thread is in a conversation with it, and must not begin another."""
         return self._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue]
 
-    def renew_lock(self) -> None:
-        """Called in a process that the caller has forked, where nobody would release the lock."""
-        self._lock = threading.RLock()
+    def disown(self) -> None:
+        """Leaves it to the caller, in a process that the caller has forked."""
+        self._lock = threading.RLock()  # nobody would release the other one
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            self._process.returncode = 0  # it is not a child of this process
+        self._process = self._socket = None
 
     def end(self) -> None:
         """Ends the process, when nothing was forked from it that is still needed."""
         with self._lock:
             if self._socket is not None:
                 self._socket.close()
-            if self._process is not None and self._owner == os.getpid():
+            if self._process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(2)
             self._process = self._socket = None
@@ -96,8 +100,9 @@ class Zygote:
 
     def _connected(self) -> socket.socket:
         """Returns the socket to it; starts it where it is not there yet."""
-        if self._socket is not None and self._owner == os.getpid():
+        if self._socket is not None:
             return self._socket
+        self.end()  # the one before
         ours, theirs = socket.socketpair()
         fd, path = theirs.fileno(), json.dumps([str(each) for each in sys.path])
         self._process = subprocess.Popen(
@@ -106,15 +111,14 @@ class Zygote:
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
-        if self._owner != os.getpid():
-            atexit.register(self.end)
-        self._socket, self._owner = ours, os.getpid()
+        self._socket = ours
         return ours
 
 
 zygote = Zygote()
+atexit.register(zygote.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=zygote.renew_lock)
+    os.register_at_fork(after_in_child=zygote.disown)
 
 
 def main(fd: int) -> None:
@@ -127,17 +131,14 @@ def main(fd: int) -> None:
     # A worker's collector would visit, and so copy, all that it shares with the others.
     gc.freeze()
 
-    sock = socket.socket(fileno=fd)
     os.setsid()  # Ctrl-C in a terminal is the caller's business
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     if hasattr(os, "pidfd_open"):  # other processes that the caller forked may hold its socket
         poll.register(os.pidfd_open(os.getppid()), select.POLLIN)
-    while True:
-        try:
-            if fd not in dict(poll.poll()):
-                return
+    with socket.socket(fileno=fd) as sock, contextlib.suppress(EOFError, OSError):
+        while fd in dict(poll.poll()):
             (kind, what), fds = receive(sock)
             if kind == "fork":
                 pid = os.fork()
@@ -151,8 +152,6 @@ def main(fd: int) -> None:
                 send(sock, pid)
             else:
                 send(sock, _reap(what))
-        except (EOFError, OSError):
-            return
 
 
 def _reap(pid: int) -> int | None:
