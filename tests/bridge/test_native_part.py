@@ -142,6 +142,11 @@ def test_damaged_library_is_missing_and_named(sources):
         _native.pool_library()
 
 
+class _Awaited(Counter):
+    async def reset(self, **kwargs):
+        return super().reset(**kwargs)
+
+
 def test_pool_without_the_native_part_has_another_backend(sources, monkeypatch):
     with pytest.raises(jaxenvs.errors.PoolError, match=r"was not compiled.*Or pass backend="):
         jaxenvs.make_pool(Counter, 2, backend="process", num_workers=1)
@@ -149,6 +154,8 @@ def test_pool_without_the_native_part_has_another_backend(sources, monkeypatch):
     monkeypatch.setattr("jaxenvs.bridge.making.choosing.load_tuned", lambda *_: tuned)
     with jaxenvs.make_pool(Counter, 2) as pool:
         assert pool.backend == "serial" and pool.reset()[0].shape == (2, 3)
+    with jaxenvs.make_pool(_Awaited, 2) as pool:
+        assert pool.backend == "asyncio" and pool.reset()[0].shape == (2, 3)
 
 
 @pytest.mark.parametrize(

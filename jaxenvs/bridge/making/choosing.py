@@ -162,7 +162,11 @@ def chosen_backend(
     ):
         config, why = _measured(env_fns, batch_size, backend, may_share, may_serve)
     log.info("%s, %d environments: %s; %s", name, count, config, why)
-    return make_backend(config, env_fns)
+    made = make_backend(config, env_fns)
+    if backend == "auto" and config.backend != "asyncio" and made.facts[0]["is_coroutine"]:
+        made.close(0)  # it was chosen without a look at an environment
+        made = make_backend(BackendConfig("asyncio"), env_fns)
+    return made
 
 
 def _measured(
