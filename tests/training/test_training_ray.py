@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import MissingExtraError
 from jaxenvs.training import A2C, ActorCritic, DiscountedReturns, Learner, Scheme, VTrace, remote
+from jaxenvs.training.schemes.worker_group import RayGroup
+from tests.bridge.envs import Counter
 from tests.bridge.test_ray import NODE, QUICK
 from tests.training.test_schemes import children, pool
 
@@ -113,6 +116,21 @@ def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster, sync):
     moved = jax.tree.map(lambda x, y: not np.array_equal(x, y), first, last)
     assert any(jax.tree.leaves(moved))
     gone(processes)
+
+
+def test_workers_know_the_ids_of_their_caller(cluster, monkeypatch):
+    class Worker:
+        def number(self):
+            return gymnasium.make("Inherited-v0").unwrapped.number
+
+    monkeypatch.setattr(sys.modules["__main__"], "Named", Counter, raising=False)
+    gymnasium.register("Inherited-v0", "__main__:Named", kwargs={"number": 7})
+    group = RayGroup(lambda index: Worker(), 1, CPU)
+    try:
+        assert group.call_all("number") == [7]
+    finally:
+        group.close()
+        del gymnasium.registry["Inherited-v0"]
 
 
 def test_synchronous_gradients_go_on_when_a_worker_is_killed(cluster):

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import jax
 import jax.numpy as jnp
 
@@ -139,13 +140,16 @@ class RayGroup(WorkerGroup):
         except ImportError as error:
             raise missing_extra("Workers in a Ray cluster", "ray", "ray") from error
         from jaxenvs.bridge.backends.ray import Session
+        from jaxenvs.bridge.workers.inheritance import inheritance
+        from jaxenvs.bridge.workers.wire import pickled
 
+        packed = pickled(make_worker, "the worker of a Scheme", to="an actor"), inheritance()
         self._ray, self.size, self._session = ray, size, Session()
         # Two concurrent calls, because `finish_early` must reach a worker during another call.
         settings = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2}
         self._warn_if_insufficient(resources)
         actor: Any = ray.remote(**{**settings, **resources})(_RayWorker)
-        self._actors: list[Any] = [actor.remote(make_worker, index) for index in range(size)]
+        self._actors: list[Any] = [actor.remote(*packed, index) for index in range(size)]
 
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
         return self._actors[worker].call.remote(method, *jax.device_get(arguments))
@@ -185,8 +189,11 @@ class RayGroup(WorkerGroup):
 
 
 class _RayWorker:
-    def __init__(self, make_worker: Callable[[int], Any], index: int) -> None:
-        self._worker = make_worker(index)
+    def __init__(self, make_worker: bytes, inheritance: bytes, index: int) -> None:
+        from jaxenvs.bridge.workers.inheritance import take
+
+        take(inheritance)
+        self._worker = cloudpickle.loads(make_worker)(index)
 
     def call(self, method: str, *arguments: Any) -> Any:
         return jax.device_get(getattr(self._worker, method)(*arguments))
