@@ -234,6 +234,12 @@ class _Tells(Counter):
         filters = [each[1] and each[1].pattern for each in warnings.filters]
         return np.geterr()["over"], getattr(string, "inherited", None), "inherited" in filters
 
+    def draw(self):
+        return _GENERATOR.random()
+
+
+_GENERATOR = np.random.default_rng()
+
 
 def test_workers_have_what_the_page_lists(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXENVS_TEST", "as the pool was made")
@@ -247,3 +253,5 @@ def test_workers_have_what_the_page_lists(tmp_path, monkeypatch):
         found = text, str(tmp_path), list(sys.path), ["program", "argument"]
         assert pool.call("surroundings") == (found,)
         assert pool.call("settings") == (("warn", None, False),)
+    with jaxenvs.make_pool(_Tells, 2, backend="process", num_workers=2) as pool:
+        assert len(set(pool.call("draw"))) == 1  # a copy
