@@ -156,7 +156,10 @@ def test_ids_of_the_caller_are_known_in_workers(register):
     register("mine/Any-v0", entry_point="__main__:Named", kwargs={"number": np.int8(4)})
     register("Wrapped-v0", entry_point="__main__:Named", additional_wrappers=(wrapper,))
     register("CartPole-v1", entry_point="__main__:Named", kwargs={"number": 6})  # replaces one
-    register("Lock-v0", entry_point=_Named, kwargs={"number": threading.Lock()})  # left out
+    # Of those that cannot be sent, nobody makes one.
+    register("Lock-v0", entry_point=_Named, kwargs={"number": threading.Lock()})
+    register("Memory-v0", entry_point=_Named, kwargs={"number": memoryview(b"")})
+    register("Missing-v0", entry_point="__main__:Missing")
     ids = "String-v0", "Class-v0", "Lambda-v0", "mine/Any-v0", "Wrapped-v0", "CartPole-v1"
     with in_a_worker([lambda id=id: gymnasium.make(id) for id in ids]) as pool:
         assert pool.reset()[0][:, 0].tolist() == [1, 2, 3, 4, 5, 6]

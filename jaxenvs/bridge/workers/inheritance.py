@@ -4,6 +4,7 @@ It has the ids that the caller registered. docs/bridge/index.md lists everything
 are its own.
 """
 
+import contextlib
 import copy
 import ctypes
 import importlib.util
@@ -32,18 +33,12 @@ def inheritance() -> bytes:
     Specs that cannot be pickled are left out.
     """
     addresses: set[str] = set()
-    registered: dict[str, tuple[bytes, list[bytes]]] = {}
+    registered: dict[str, list[bytes]] = {}
     for name in _REGISTRIES:
         if name in sys.modules:
-            plain, others = [], []
-            for spec in map(_with_addresses, _specs_of(sys.modules[name]).values()):
-                addresses.update(_addresses_in(spec))
-                try:
-                    marshal.dumps(vars(spec))  # which accepts only what any process can unpickle
-                    plain.append(spec)
-                except ValueError:
-                    others += _pickled_if_possible(spec)
-            registered[name] = pickle.dumps(plain), others
+            specs = [*map(_with_addresses, list(_specs_of(sys.modules[name]).values()))]
+            addresses.update(address for spec in specs for address in _addresses_in(spec))
+            registered[name] = _packed(specs)
     return pickle.dumps((registered, _lent(addresses)))
 
 
@@ -58,7 +53,7 @@ def take(packed: bytes) -> None:
     # A package that registers its ids when it is imported finds them registered already.
     warnings.filterwarnings("ignore", ".*Overriding environment ")
     for name, specs in registered.items():
-        after_import(name, partial(_register, *specs))
+        after_import(name, partial(_register, specs))
     for name, objects in lent.items():
         module: Any = sys.modules.setdefault(name, ModuleType(name))
         for each in objects:
@@ -88,6 +83,20 @@ def _with_addresses(spec: Any) -> Any:
     return spec
 
 
+def _packed(specs: list[Any]) -> list[bytes]:
+    """Returns pickled lists of specs; most in the first, since each one takes time."""
+    plain, others = [], []
+    for spec in specs:
+        try:
+            marshal.dumps(vars(spec))  # which refuses all but a few types
+            plain.append(spec)
+        except ValueError:
+            others.append(spec)
+    together = _pickled_if_possible(plain)
+    alone = others if together else specs
+    return together + [data for spec in alone for data in _pickled_if_possible([spec])]
+
+
 def _addresses_in(spec: Any) -> list[str]:
     """Returns each "module:name" in a spec."""
     wrappers = [wrapper.entry_point for wrapper in getattr(spec, "additional_wrappers", ())]
@@ -100,14 +109,17 @@ def _lent(addresses: set[str]) -> dict[str, dict[str, bytes]]:
     """Returns the objects among them whose module only this process can import, by module."""
     names: dict[str, list[str]] = {}
     for address in addresses:
-        module, _, name = address.partition(":")
-        names.setdefault(module, []).append(name)
+        name, _, attribute = address.partition(":")
+        names.setdefault(name, []).append(attribute)
     lent: dict[str, dict[str, bytes]] = {}
-    for module in names.keys() & sys.modules.keys():
-        if module == "__main__" or not is_importable(sys.modules[module]):
-            for name in names[module]:
-                for data in _pickled_if_possible(getattr(sys.modules[module], name, None)):
-                    lent.setdefault(module, {})[name] = data
+    for name, attributes in names.items():
+        module = sys.modules.get(name)
+        if module is None or (name != "__main__" and is_importable(module)):
+            continue
+        for each in attributes:
+            if hasattr(module, each):
+                for data in _pickled_if_possible(getattr(module, each)):
+                    lent.setdefault(name, {})[each] = data
     return lent
 
 
@@ -118,19 +130,15 @@ def _pickled_if_possible(value: Any) -> list[bytes]:
         return []
 
 
-def _register(plain: bytes, others: list[bytes], module: Any) -> None:
+def _register(packed: list[bytes], module: Any) -> None:
     """Adds specs to the registry of a module."""
-    specs = pickle.loads(plain)
-    for data in others:
-        try:
-            specs.append(cloudpickle.loads(data))
-        except Exception:  # it needs what this process cannot import
-            continue
     known = _specs_of(module)
     # `jaxenvs.register` refuses an id that is in the registry, but a package may register it here.
     new = getattr(module, "unlisted", known)
-    for spec in specs:
-        (known if spec.id in known else new)[spec.id] = spec
+    for data in packed:
+        with contextlib.suppress(Exception):  # it needs what this process cannot import
+            for spec in cloudpickle.loads(data):
+                (known if spec.id in known else new)[spec.id] = spec
 
 
 def _borrowed(module: ModuleType, objects: dict[str, bytes], name: str) -> Any:
@@ -182,7 +190,8 @@ class _Watch:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                self._then(module)
+                if module.__name__ == name:  # a zip file has one loader for all its modules
+                    self._then(module)
 
             spec.loader.exec_module = exec_module
         return spec

@@ -74,8 +74,8 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(obj, (type, types.FunctionType, types.ModuleType)):
             is_module = isinstance(obj, types.ModuleType)
             name = obj.__name__ if is_module else obj.__module__
-            module: Any = sys.modules.get(name)
-            if name not in self._seen and getattr(module, "__name__", None) == name:
+            module = sys.modules.get(name) if isinstance(name, str) else None
+            if module is not None and name not in self._seen and module.__name__ == name:
                 self._seen.add(name)
                 if not is_importable(module):  # now or ever, so this is for good
                     cloudpickle.register_pickle_by_value(module)
@@ -98,7 +98,8 @@ def is_importable(module: types.ModuleType) -> bool:
     path = None
     if rest:
         path = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", ())
-    found = (finder.find_spec(name, path) for finder in sys.meta_path)
+    finders = (each for each in sys.meta_path if hasattr(each, "find_spec"))
+    found = (finder.find_spec(name, path) for finder in finders)
     spec = next((spec for spec in found if spec is not None), None)
     if spec is None or file is None or not spec.has_location:
         return spec is not None
