@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 import warnings
 from pathlib import Path
 
@@ -21,6 +22,8 @@ import pytest
 from gymnasium import spaces
 
 import jaxenvs
+import tests
+from jaxenvs.bridge.workers.wire import is_importable
 from tests.bridge.envs import Counter
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks workers")
@@ -81,6 +84,33 @@ def colors():
     with jaxenvs.make_pool([Red, red, lambda: Red()], backend="process", num_workers=1) as pool:
         return pool.reset()[1]["color"].tolist() == [Color.RED] * 3
 """
+
+
+def _made(name, **attributes):
+    module = types.ModuleType(name)
+    vars(module).update(attributes)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (sys, True),  # in the interpreter
+        (os, True),  # frozen
+        (np, True),
+        (np.linalg, True),
+        (sys.modules["_ctypes"], True),  # in C
+        (tests, True),
+        (_made("numpy.made"), True),  # by its package
+        (_made("numpy.made", __file__="made.py"), True),
+        (_made("numpy.made", __file__="/elsewhere/made.py"), False),
+        (_made("numpy", __file__="/elsewhere/numpy.py"), False),
+        (_made("made_up"), False),
+        (_made("made_up.module"), False),
+    ],
+)
+def test_importable_modules_are_those_found_by_name(module, expected):
+    assert is_importable(module) == expected
 
 
 @pytest.mark.parametrize("has_namesake", [False, True])
