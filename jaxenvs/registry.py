@@ -28,6 +28,9 @@ registry: dict[str, EnvSpec] = {}
 # Ids of large benchmarks, which have an entry for each of many settings. They are made like others.
 unlisted: dict[str, EnvSpec] = {}
 
+# Specs that every process has which imports jaxenvs: those of our ids, also Gymnasium's for them.
+standard: list[Any] = []
+
 # Functions to call with every new registration.
 listeners: list[Callable[[EnvSpec], None]] = []
 

@@ -6,7 +6,7 @@ Only strings are registered: no environment is imported before Gymnasium makes i
 from gymnasium.envs import registration
 from gymnasium.error import Error
 
-from jaxenvs.registry import EnvSpec, listeners, registry
+from jaxenvs.registry import EnvSpec, listeners, registry, standard
 
 
 def gymnasium_id(id: str) -> str:
@@ -36,3 +36,5 @@ def register_all() -> None:
     for spec in registry.values():
         register_with_gymnasium(spec)
     listeners.append(register_with_gymnasium)
+    standard.extend(registry.values())
+    standard.extend(registration.registry.get(gymnasium_id(id)) for id in registry)

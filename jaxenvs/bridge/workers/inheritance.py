@@ -22,6 +22,7 @@ import cloudpickle
 import numpy as np
 
 from jaxenvs.bridge.workers.wire import dumps, is_importable
+from jaxenvs.registry import standard
 
 # Modules that have a dict of specs as `registry`, in older releases of gym as `registry.env_specs`.
 _REGISTRIES = ("gymnasium.envs", "gym.envs", "jaxenvs.registry")
@@ -32,11 +33,13 @@ def inheritance() -> bytes:
 
     Specs that cannot be pickled are left out.
     """
+    there = set(map(id, standard))
     addresses: set[str] = set()
     registered: dict[str, list[bytes]] = {}
     for name in _REGISTRIES:
         if name in sys.modules:
-            specs = [*map(_with_addresses, list(_specs_of(sys.modules[name]).values()))]
+            specs = [*_specs_of(sys.modules[name]).values()]
+            specs = [_with_addresses(spec) for spec in specs if id(spec) not in there]
             addresses.update(address for spec in specs for address in _addresses_in(spec))
             registered[name] = _packed(specs)
     return pickle.dumps((registered, _lent(addresses)))
