@@ -182,6 +182,10 @@ def _make_packed_reader(layout: PackedLayout) -> Callable[[Any], HostTimeStep]:
     to_record = partial(np.ndarray, (), dtype)
     make = partial(tuple.__new__, HostTimeStep)  # faster than `HostTimeStep(...)`
     tree_map, copy = jax.tree.map, bytearray
+    readers = {
+        name: _make_tree_reader(getattr(timestep, name))
+        for name in ("final_observation", "info", "final_info")
+    }
 
     def read(out: jax.Array) -> HostTimeStep:
         field = to_record(copy(memory_at(out.unsafe_buffer_pointer() + start))).__getitem__
@@ -192,11 +196,19 @@ def _make_packed_reader(layout: PackedLayout) -> Callable[[Any], HostTimeStep]:
                 tree_map(field, terminated) if has_agents else field(terminated),
                 tree_map(field, truncated) if has_agents else field(truncated),
                 bool(field(any_done)),
-                lambda name: tree_map(field, getattr(timestep, name)),
+                lambda name: readers[name](field),
             )
         )
 
     return read
+
+
+def _make_tree_reader(fields: Any) -> Callable[[Callable[[str], Any]], Any]:
+    """Returns a function that maps another one over a tree of the names of fields."""
+    if isinstance(fields, dict) and all(isinstance(name, str) for name in fields.values()):
+        items = [*fields.items()]  # `jax.tree.map` takes four times as long
+        return lambda field: {key: field(name) for key, name in items}
+    return lambda field: jax.tree.map(field, fields)
 
 
 def _read_arrays(out: Any) -> HostTimeStep:

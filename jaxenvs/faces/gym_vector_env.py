@@ -21,7 +21,6 @@ from jaxenvs.errors import (
     describe,
 )
 from jaxenvs.faces._host_timestep import HostTimeStep
-from jaxenvs.faces._lazy_infos import LazyInfoDict
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._runner import BatchRunner, copy_arrays
 from jaxenvs.faces._torch import torch_converter
@@ -161,9 +160,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             self._update_frames(started.get(self.env.autoreset_mode, ()))
         infos: dict[str, Any] = {}
         if self._has_info or (any_done and self._is_same_step):
-            # Computed now, because the caller may write to the flags later.
-            done = terminated | truncated if any_done else None
-            infos = LazyInfoDict.from_function(self._step_infos, timestep, done)
+            infos = self._step_infos(timestep, terminated | truncated if any_done else None)
         if self._to_torch is not None:
             parts = map(self._to_torch, (observation, reward, terminated, truncated))
             return (*parts, infos)  # pyright: ignore[reportReturnType]
@@ -357,12 +354,13 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
 
     def _add_masks(self, info: dict[str, Any], rows: np.ndarray | None) -> dict[str, Any]:
         """Adds to each entry the mask, bool[N], of the instances that have it, as in Gymnasium."""
-        rows = np.ones(self.num_envs, bool) if rows is None else rows
+        masks = np.empty((len(info), self.num_envs), bool)  # a copy for each, made at once
+        masks[:] = True if rows is None else rows
         infos: dict[str, Any] = {}
-        for name, value in info.items():
+        for (name, value), mask in zip(info.items(), masks, strict=True):
             is_dict = isinstance(value, dict)
             infos[name] = self._add_masks(value, rows) if is_dict else self._to_output(value)
-            infos[f"_{name}"] = rows.copy()
+            infos[f"_{name}"] = mask
         return infos
 
     def _step_infos(self, timestep: HostTimeStep, done: np.ndarray | None) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from jaxenvs._forks import check_not_forked
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import ActionError, ParameterError, describe, missing_extra
 from jaxenvs.faces._host_timestep import HostTimeStep
-from jaxenvs.faces._lazy_infos import LazyInfoDict
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._runner import BatchRunner, parse_device
 from jaxenvs.faces._single import only_row, step_single, take_rows
@@ -463,7 +462,7 @@ class PettingZooVectorEnv(_Base):
         """
         del options
         timestep = self._start_episodes(seed)
-        infos = LazyInfoDict.from_function(self._infos, timestep, None)
+        infos = self._infos(timestep, None)
         return self._observations(timestep.observation), infos
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -486,10 +485,9 @@ class PettingZooVectorEnv(_Base):
         self._show()
         done = None
         if timestep.any_done:
-            # Computed now, because the caller may write to the flags later.
             ended = [timestep.terminated[a] | timestep.truncated[a] for a in self.agents]
             done = np.logical_and.reduce(ended)
-        infos = LazyInfoDict.from_function(self._infos, timestep, done)
+        infos = self._infos(timestep, done)
         parts = (timestep.reward, timestep.terminated, timestep.truncated)
         return (self._observations(timestep.observation), *map(self._ordered, parts), infos)
 
