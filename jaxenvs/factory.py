@@ -134,7 +134,8 @@ def make_vec(
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id. A hosted environment's own limit also applies.
         engine: for tasks of MuJoCo such as "Ant-v5", "mjx" for JAX, or "pool" for C MuJoCo in a
-            pool. "auto" is "pool" on a CPU, unless an argument needs JAX, and "mjx" elsewhere.
+            pool. "auto" is "pool" on a CPU and "mjx" elsewhere, whatever the other arguments are;
+            those that only MJX supports then need `engine="mjx"`.
         **params: parameters of the environment. For hosted environments also options of
             `make_pool` (with a mesh, for each pool) and `path` and `final_observation` of
             `HostEnv`.
@@ -152,8 +153,8 @@ def make_vec(
         [False, False, False, False]
         >>> hosted.close()
     """
-    native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
-    if is_hosted(id, engine, params, native_only.values(), time_limit=time_limit):
+    if is_hosted(id, engine):
+        native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
         _check_no_native_options(id, **native_only)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
@@ -168,15 +169,7 @@ def make_vec(
     )
 
 
-def is_hosted(
-    id: Any,
-    engine: str = "auto",
-    params: Iterable[str] = (),
-    native_only: Iterable[Any] = (),
-    *,
-    time_limit: Any = "default",
-    platform: str | None = None,
-) -> bool:
+def is_hosted(id: Any, engine: str = "auto", *, platform: str | None = None) -> bool:
     """Returns whether `make_vec` makes a pool for `id`; otherwise it is written in JAX.
 
     Registers `id` if it is a "module:Class" or belongs to a suite of another JAX library.
@@ -184,9 +177,6 @@ def is_hosted(
     Args:
         id: what `make_vec` or `make_gym` got.
         engine: likewise.
-        params: names of given parameters. If one of them exists in JAX only, "auto" is "mjx".
-        native_only: values of arguments that a pool does not support, likewise if one is given.
-        time_limit: None, or more steps than the limit of the id, needs "mjx", too.
         platform: the platform that JAX programs will run on; None is the default one.
 
     Raises:
@@ -202,12 +192,7 @@ def is_hosted(
         return is_foreign(id)
     if engine != "auto":
         return engine == "pool"
-    needs_jax = (
-        _exceeds_limit(id, time_limit)
-        or any(map(is_given, native_only))
-        or any(name in _jax_parameters(id) for name in params)
-    )
-    return not needs_jax and (platform or jax.default_backend()) == "cpu"
+    return (platform or jax.default_backend()) == "cpu"
 
 
 def has_pool(id: Any) -> bool:
@@ -232,13 +217,25 @@ def _exceeds_limit(id: str, time_limit: Any) -> bool:
     return time_limit > own
 
 
-def _jax_parameters(id: str) -> list[str]:
-    """Returns the parameters that the reference of an id with a pool does not have."""
-    spec = registry[id]
-    if spec.family != "dm_control":
-        return ["physics", "dtype"]
-    fields = dataclasses.fields(_load(spec, spec.entry_point))  # pyright: ignore[reportArgumentType]
-    return [field.name for field in fields]  # the reference has a task for each setting
+def or_mjx(id: Any) -> str:
+    """Returns the advice to pass engine="mjx" that ends a message, if there is a choice."""
+    return '  Or pass engine="mjx".' if has_pool(id) else ""
+
+
+def check_pool_parameters(id: Any, params: Iterable[str]) -> None:
+    """Raises ParameterError if one of the parameters of an id with a pool exists in JAX only."""
+    if not has_pool(id):
+        return
+    spec, known = registry[id], ["physics", "dtype"]
+    if spec.family == "dm_control":  # which has a task for each setting
+        fields = dataclasses.fields(_load(spec, spec.entry_point))  # pyright: ignore[reportArgumentType]
+        known = [field.name for field in fields]
+    names = [name for name in params if name in known]
+    if names:
+        raise ParameterError(
+            f"{id} got {', '.join(names)}, which C MuJoCo in a pool does not have.  Pass"
+            ' engine="mjx", or omit it.'
+        )
 
 
 def is_foreign(id: Any) -> bool:
@@ -328,13 +325,14 @@ def _check_no_native_options(id: str, **given: Any) -> None:
     names = [name for name, value in given.items() if is_given(value)]
     if names:
         raise PoolError(
-            f"make_vec got {', '.join(names)} for {id}, which is not a JAX environment; these"
+            f"make_vec got {', '.join(names)} for {id}, which does not run in JAX here; these"
             " arguments are for native ids only.  Omit them; to make different environments, pass"
-            " make_pool a list of functions."
+            f" make_pool a list of functions.{or_mjx(id)}"
         )
 
 
 def _check_host_params(id: str, params: dict[str, Any]) -> None:
+    check_pool_parameters(id, params)
     for name, instead in (
         ("max_episode_steps", "make_vec calls it time_limit"),
         ("copy", "compiled programs always get copies"),

@@ -7,7 +7,7 @@ from jaxenvs.bridge.making import make_pool
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
-from jaxenvs.factory import hosted_time_limit, is_given
+from jaxenvs.factory import check_pool_parameters, hosted_time_limit, is_given, or_mjx
 
 _WHY_NATIVE_ONLY = {
     "wrappers": "are compiled into native environments; use Gymnasium's wrappers in an environment"
@@ -74,6 +74,7 @@ def get_or_make_pool(
                 " or pass an id."
             )
         return id
+    check_pool_parameters(id, given)
     options = {"time_limit": hosted_time_limit(id, time_limit), **defaults, **given}
     return make_pool(id, num_envs, **options)
 
@@ -83,6 +84,6 @@ def check_no_native_options(interface: str, id: Any, **options: Any) -> None:
     for name, value in options.items():
         if is_given(value):
             raise ParameterError(
-                f"{interface} got {name}={value!r} for {id}, which is not written in JAX: {name}"
-                f" {_WHY_NATIVE_ONLY[name]}."
+                f"{interface} got {name}={value!r} for {id}, which does not run in JAX here: {name}"
+                f" {_WHY_NATIVE_ONLY[name]}.{or_mjx(id)}"
             )

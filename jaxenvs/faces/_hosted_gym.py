@@ -11,7 +11,7 @@ from jaxenvs.bridge.foreign.ids import GymnasiumFn, fn_of_id, gymnasium_spec, re
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.factory import has_pool, hosted_time_limit
+from jaxenvs.factory import check_pool_parameters, has_pool, hosted_time_limit
 
 
 def make_hosted_gym(
@@ -67,6 +67,7 @@ def _make_single(id: Any, render_mode: str | None, time_limit: Any, params: Any)
     params = params if mode is None else {"render_mode": mode, **params}
     if not isinstance(id, str):
         refuse_kwargs(params)
+    check_pool_parameters(id, params)
     fn = fn_of_id(id, params) if isinstance(id, str) else id
     if isinstance(fn, GymnasiumFn):  # `gymnasium.make` adds its own checks
         limit = -1 if time_limit is None else hosted_time_limit(id, time_limit)  # -1 is no limit

@@ -62,8 +62,8 @@ def make_dm(
         validate: whether to refuse actions that are out of range or NaN.
         device: the device that the environment runs on, a `jax.Device` or "cpu", "gpu", "tpu";
             None is the CPU.
-        engine: what runs a task of MuJoCo, see `jaxenvs.make_vec`. With a `device`, "auto" is
-            "mjx".
+        engine: what runs a task of MuJoCo: "pool", which "auto" is here, or "mjx", which `wrappers`
+            and `device` need; see `jaxenvs.make_vec`.
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.
 
@@ -90,11 +90,8 @@ def make_dm(
         raise missing_extra("make_dm", "dm-env", "dm")
     is_single = num_envs is None
     native_only = {"wrappers": wrappers, "device": device}
-    # Without a device, it runs on a CPU, whatever the default is.
-    on_host = is_hosted(
-        id, engine, params, native_only.values(), time_limit=time_limit, platform="cpu"
-    )
-    if on_host or not isinstance(id, str | Environment):
+    # It runs on a CPU, whatever the default is.
+    if is_hosted(id, engine, platform="cpu") or not isinstance(id, str | Environment):
         return _make_hosted_dm(
             id,
             num_envs,

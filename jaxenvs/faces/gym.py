@@ -70,8 +70,8 @@ def make_gym(
             "default" for the limit of the id.
         batched: names of parameters with [N] values, one per instance.
         stagger: see `jaxenvs.vectorize`.
-        engine: what runs a task of MuJoCo, see `jaxenvs.make_vec`. With a `device`, "auto" is
-            "mjx".
+        engine: what runs a task of MuJoCo: "pool", which "auto" is here, or "mjx", which some of
+            these arguments need; see `jaxenvs.make_vec`.
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.
 
@@ -104,12 +104,8 @@ def make_gym(
         "batched": batched,
         "stagger": stagger,
     }
-    needs_native: list[Any] = [*native_only.values()]
-    if num_envs is None and api == "gymnasium":
-        needs_native += [seed, autoreset_mode]
-    # Without a device, it runs on a CPU, whatever the default is.
-    on_host = is_hosted(id, engine, params, needs_native, time_limit=time_limit, platform="cpu")
-    if on_host or not isinstance(id, str | Environment):
+    # It runs on a CPU, whatever the default is.
+    if is_hosted(id, engine, platform="cpu") or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
         from jaxenvs.faces._hosted_gym import make_hosted_gym
 

@@ -86,10 +86,9 @@ def test_tasks_that_mjx_cannot_simulate_are_hosted():
 
 
 def test_parameters_that_the_suite_does_not_have_need_mjx():
-    hosted = jaxenvs.factory.is_hosted
-    assert hosted(REACHER, "auto", ["num_workers"])
-    assert not hosted(REACHER, "auto", ["target_size"])
-    assert hosted("dm_control/lqr-lqr_2_1", time_limit=None)  # has no limit
+    for make in (jaxenvs.make_vec, jaxenvs.make_gym):
+        with pytest.raises(ParameterError, match=r'got target_size.*Pass engine="mjx"'):
+            make(REACHER, 2, target_size=0.1)
 
 
 # Arrays of the model that an episode draws.

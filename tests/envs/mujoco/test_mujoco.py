@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 
 import jaxenvs
 from jaxenvs.bridge.jit import HostEnv
@@ -21,6 +22,7 @@ from jaxenvs.faces._third_party import make_batch_for, make_env_for
 from jaxenvs.factory import is_hosted
 from jaxenvs.testing import check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.wrappers import ScaleReward
 from tests.ids import physics_ids
 
 IDS = [id for id in physics_ids() if jaxenvs.registry[id].family == "mujoco"]
@@ -307,16 +309,67 @@ def test_pictures_follow_the_body():
 # Engines.
 
 
-def test_the_engine_is_chosen_by_device_and_arguments(monkeypatch):
+def test_the_engine_depends_on_id_and_platform_alone(monkeypatch):
     assert is_hosted(SMALL) and is_hosted(SMALL, "pool") and not is_hosted(SMALL, "mjx")
-    assert is_hosted(SMALL, "auto", ["reset_noise_scale"], [(), None, False])
-    assert not is_hosted(SMALL, "auto", ["physics"])
-    assert not is_hosted(SMALL, "auto", [], [("physics",)])
-    assert is_hosted(SMALL, time_limit=1_000)
-    assert not is_hosted(SMALL, time_limit=1_001) and not is_hosted(SMALL, time_limit=None)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert not is_hosted(SMALL) and is_hosted(SMALL, "pool") and is_hosted(SMALL, platform="cpu")
     assert not is_hosted("CartPole-v1") and is_hosted("gymnasium/CartPole-v1")
+
+
+OPTIONS = {
+    "seed": 0,
+    "autoreset_mode": "same_step",
+    "render_mode": "rgb_array",
+    "validate": False,
+    "time_limit": 2_000,
+    "wrappers": [ScaleReward],
+    "output": "torch",
+    "device": "cpu",
+    "batched": ["reset_noise_scale"],
+    "stagger": True,
+    "reset_chunk": 2,
+}
+
+
+OF_THE_TASK = {
+    "physics": {"opt.gravity": (0.0, 0.0, -1.0)},
+    "dtype": "float64",
+    "reset_noise_scale": 0.5,
+}
+BATCH = {"num_envs": 2, "backend": "serial"}
+MAKERS = [
+    (jaxenvs.make_vec, BATCH),
+    (jaxenvs.make_gym, BATCH),
+    (jaxenvs.make_gym, {}),
+    (jaxenvs.make_dm, BATCH),
+    (jaxenvs.make_dm, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        pytest.param(make, {name: value, **batch}, id=f"{make.__name__}-{len(batch)}-{name}")
+        for make, batch in MAKERS
+        for name, value in (OPTIONS | OF_THE_TASK).items()
+        if name in OF_THE_TASK or name in inspect.signature(make).parameters
+    ],
+)
+def test_no_argument_chooses_the_engine(make, options):
+    name = next(iter(options))
+    try:
+        made = make(SMALL, **options)
+    except (ParameterError, PoolError) as error:
+        assert f"got {name}" in str(error) and 'engine="mjx"' in str(error)  # noqa: PT017
+        return
+    with contextlib.closing(made):
+        inner = made.env if make is jaxenvs.make_dm else made
+        is_single = isinstance(inner, gymnasium.Env)
+        assert (
+            isinstance(inner.unwrapped, InvertedPendulumEnv)
+            if is_single
+            else isinstance(inner, Pool | HostEnv)
+        )
 
 
 def test_numpy_interfaces_use_a_pool_on_any_machine(monkeypatch):
@@ -325,7 +378,7 @@ def test_numpy_interfaces_use_a_pool_on_any_machine(monkeypatch):
         assert isinstance(envs, Pool)
     with contextlib.closing(jaxenvs.make_dm(SMALL, 1, num_workers=1)) as envs:
         assert isinstance(envs.env, Pool)
-    assert isinstance(jaxenvs.make_dm(SMALL, device="cpu").env, VectorizedEnv)
+    assert isinstance(jaxenvs.make_dm(SMALL, device="cpu", engine="mjx").env, VectorizedEnv)
 
 
 def test_interfaces_of_jax_libraries_use_mjx():
@@ -335,18 +388,6 @@ def test_interfaces_of_jax_libraries_use_mjx():
     assert isinstance(made.unwrapped, InvertedPendulum)
     batch = make_batch_for("JaxVecEnv", "next_step", SMALL, 2, {})
     assert isinstance(batch.env, VectorizedEnv)
-
-
-@pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym, jaxenvs.make_dm])
-def test_a_longer_time_limit_needs_mjx(make):
-    made = make(SMALL, 2, time_limit=2_000)
-    batch = made if make is jaxenvs.make_vec else made.env
-    assert isinstance(batch, VectorizedEnv) and batch.env.time_limit == 2_000
-    for limit in (2_000, None):
-        with pytest.raises(PoolError, match=f"time_limit={limit}.*cannot be removed"):
-            make(SMALL, 2, time_limit=limit, engine="pool")
-    with pytest.raises(ParameterError, match="time_limit"):
-        make(SMALL, 2, time_limit=[5])
 
 
 @pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym, jaxenvs.make_dm])
@@ -416,13 +457,6 @@ def test_gymnasium_time_limit_may_exceed_that_of_the_id(limit):
     env.reset(seed=0)
     ended = [env.step(np.zeros(2, np.float32))[3] for _ in range(55)]
     assert ended == [False] * 54 + [limit == 55]
-
-
-def test_single_environment_accepts_options_that_pools_refuse():
-    env = jaxenvs.make_gym(SMALL, seed=3, autoreset_mode="disabled")
-    np.testing.assert_array_equal(env.reset()[0], jaxenvs.make_gym(SMALL, seed=3).reset()[0])
-    with pytest.raises(ParameterError, match="seed is an argument of reset"):
-        jaxenvs.make_gym(SMALL, seed=3, engine="pool")
 
 
 def test_interfaces_for_learners_refuse_the_pool():
