@@ -35,6 +35,7 @@ from benchmarks._common import (
 )
 from benchmarks._suite_peers import PLAYERS, RESETTING
 from jaxenvs.suites._shared import cast_like
+from jaxenvs.wrappers import TimeLimit
 
 IDS = (
     "brax/inverted_pendulum",
@@ -134,7 +135,8 @@ def _measure(id: str, num_envs: int, peer: str, options: argparse.Namespace) -> 
         options: those of the command line.
     """
     suite, _, name = id.partition("/")
-    env = jaxenvs.make(id, time_limit=None)
+    env = jaxenvs.make(id)
+    env = env.env if isinstance(env, TimeLimit) else env
     batch = jaxenvs.make_vec(id, num_envs)
     reset, step = PLAYERS[suite](name, {})
 

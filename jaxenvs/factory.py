@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
+import numpy as np
 
 from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
 from jaxenvs._machine import num_cores
-from jaxenvs.catalog.suites import SUITES, register_suite_id
+from jaxenvs.catalog.suites import register_suite_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv, check_time_limit, checked_parameters
 from jaxenvs.errors import (
     ParameterError,
@@ -25,6 +26,7 @@ from jaxenvs.errors import (
 )
 from jaxenvs.meshes import check_mesh
 from jaxenvs.registry import EnvSpec, find, registry, unlisted
+from jaxenvs.struct import is_traced
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from jaxenvs.bridge.jit import HostEnv
 
 Engine = Literal["auto", "mjx", "pool"]
+
+_NO_LIMIT = 2**31 - 1  # the largest number of steps that environments count to
 
 
 def make(
@@ -44,7 +48,8 @@ def make(
             "brax/ant" (`jaxenvs list --suite brax`); or "module:Class" or "file.py:Class" for your
             own `Environment` or a function that returns one.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
-            the limit of the id.
+            the limit of the id. MiniGrid and BabyAI truncate episodes themselves, and their rewards
+            depend on the limit: a longer one, or none, becomes their parameter `max_steps`.
         **params: parameters of the environment, such as `gravity=3.7`.
 
     Returns:
@@ -57,7 +62,8 @@ def make(
         MissingExtraError: the library of the id is not installed.
         UnknownParameterError: the environment has no such parameter; the message lists similar
             names.
-        ParameterError: the time limit is not an integer of at least 1.
+        ParameterError: the time limit is not an integer of at least 1, or the environment has a
+            shorter one of its own that cannot be replaced.
 
     Example:
         >>> env = jaxenvs.make("CartPole-v1", gravity=3.7)
@@ -69,7 +75,7 @@ def make(
     entry_point = _load(spec, spec.entry_point)
     params = {**spec.kwargs, **params}
     params = _check_params(id, entry_point, params)
-    _check_time_limit_string(id, time_limit)
+    check_limit_argument(id, time_limit)
     env = entry_point(**params)
     if not isinstance(env, Environment):
         raise UnknownEnvironmentError(
@@ -78,25 +84,45 @@ def make(
         )
     for wrapper, arguments in spec.wrappers.items():
         env = _load(spec, wrapper)(env, **arguments)
-    if not isinstance(time_limit, str) and spec.family in SUITES and isinstance(env, TimeLimit):
-        env = env.env  # the suite's limit, instead of which there is another one or none
-    limit = spec.time_limit if isinstance(time_limit, str) else time_limit
-    if limit is None or (isinstance(time_limit, str) and env.time_limit is not None):
+    if not isinstance(time_limit, str):
+        return _replace_limit(id, env, time_limit)
+    if spec.time_limit is None or env.time_limit is not None:
         return env  # without a limit, or with its own
-    return TimeLimit(env, time_limit=limit)
+    return TimeLimit(env, time_limit=spec.time_limit)
 
 
 def make_from(
     id: str | Environment, *, time_limit: int | None | Literal["default"], **params: Any
 ) -> Environment:
-    """Returns `make(id)`, or an `Environment` with the same changes, by default without a limit."""
+    """Returns `make(id)`, or an `Environment` with the same changes, by default its own limit."""
     if isinstance(id, str):
         return make(id, time_limit=time_limit, **params)
-    _check_time_limit_string(repr(id), time_limit)
+    check_limit_argument(id, time_limit)
     env = id.replace(**params) if params else id
-    if time_limit is None or isinstance(time_limit, str):
-        return env
-    return TimeLimit(env, time_limit=time_limit)
+    return env if isinstance(time_limit, str) else _replace_limit(f"{id!r:.80}", env, time_limit)
+
+
+def _replace_limit(name: str, env: Environment, limit: Any) -> Environment:
+    """Returns `env` with the time limit `limit`, or without one.
+
+    Raises:
+        ParameterError: `env` has a shorter limit that cannot be replaced.
+    """
+    if isinstance(env, TimeLimit):
+        env = env.env
+    own, unwrapped = env.time_limit, env.unwrapped
+    truncates_itself = getattr(type(unwrapped), "time_limit", None) is not Environment.time_limit
+    has_parameter = truncates_itself and "max_steps" in env.parameters
+    if own is None and not has_parameter:
+        return env if limit is None else TimeLimit(env, time_limit=limit)
+    if own is not None and limit is not None and (is_traced(own, limit) or np.all(limit <= own)):
+        return TimeLimit(env, time_limit=limit)
+    if has_parameter:
+        return env.replace(max_steps=_NO_LIMIT if limit is None else limit)
+    raise ParameterError(
+        f"{name} got time_limit={limit!r:.60}, but the environment ends its episodes itself after"
+        f" {own} steps.  Change the parameter or the wrapper that this limit comes from."
+    )
 
 
 def make_vec(
@@ -132,7 +158,7 @@ def make_vec(
         mesh: distributes the instances over devices. Hosted environments get one pool per device.
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
-            the limit of the id. A hosted environment's own limit also applies.
+            the limit of the id.
         engine: for tasks of MuJoCo such as "Ant-v5", "mjx" for JAX, or "pool" for C MuJoCo in a
             pool. "auto" is "pool" on a CPU and "mjx" elsewhere, whatever the other arguments are;
             those that only MJX supports then need `engine="mjx"`.
@@ -206,17 +232,6 @@ def is_given(value: Any) -> bool:
     return not is_empty and value is not None and value is not False and value != "numpy"
 
 
-def _exceeds_limit(id: str, time_limit: Any) -> bool:
-    """Returns whether a time limit needs an environment without the limit of `id`."""
-    own = registry[id].time_limit
-    if own is None or isinstance(time_limit, str):
-        return False
-    if time_limit is None:
-        return True
-    check_time_limit(id, time_limit)
-    return time_limit > own
-
-
 def or_mjx(id: Any) -> str:
     """Returns the advice to pass engine="mjx" that ends a message, if there is a choice."""
     return '  Or pass engine="mjx".' if has_pool(id) else ""
@@ -273,12 +288,13 @@ def _make_hosted(
     host_options = {
         name: params.pop(name) for name in ("path", "final_observation") if name in params
     }
+    check_limit_argument(id, time_limit)
     _check_host_params(id, params)
     axis = None if mesh is None else check_mesh(mesh, mesh_axis, num_envs)
     devices = 1 if mesh is None else mesh.shape[axis]
     if devices > 1:
         params = _options_per_pool(id, devices, params)
-    options = {"time_limit": hosted_time_limit(id, time_limit), **params}
+    options = {"time_limit": time_limit, **params}
     if not is_vectorized and is_there(POOL):  # programs can step processes without Python
         options = {"backend": "process", **options}
     pools = []
@@ -292,33 +308,6 @@ def _make_hosted(
         for pool in pools:
             pool.close()
         raise
-
-
-def hosted_time_limit(id: str, time_limit: Any) -> int | None:
-    """Returns `time_limit` in the form that `make_pool` expects.
-
-    Raises:
-        ParameterError: it is not an integer of at least 1.
-        PoolError: it would remove the environment's own limit.
-    """
-    _check_time_limit_string(id, time_limit)
-    if has_pool(id):
-        is_refused, instead = _exceeds_limit(id, time_limit), 'Pass engine="mjx"'
-    else:
-        is_refused = time_limit is None
-        instead = (
-            "Omit time_limit, or pass make_pool a function that makes the environment without a"
-            " limit"
-        )
-    if is_refused:
-        raise PoolError(
-            f"{id} got time_limit={time_limit!r}, but the limit of its library cannot be removed."
-            f"  {instead}."
-        )
-    if time_limit is None or isinstance(time_limit, str):
-        return None
-    check_time_limit(id, time_limit)
-    return int(time_limit)
 
 
 def _check_no_native_options(id: str, **given: Any) -> None:
@@ -420,9 +409,14 @@ def _check_params(
     return checked_parameters(entry_point, params)
 
 
-def _check_time_limit_string(id: str, time_limit: Any) -> None:
-    if isinstance(time_limit, str) and time_limit != "default":
+def check_limit_argument(id: Any, time_limit: Any) -> None:
+    """Raises ParameterError unless a time limit is a number of steps, None or "default"."""
+    if time_limit is None:
+        return
+    if not isinstance(time_limit, str):
+        check_time_limit(f"{id!s:.80}", time_limit)
+    elif time_limit != "default":
         raise ParameterError(
-            f'{id} got time_limit={time_limit!r}; the only string allowed is "default", for the'
-            " limit of the id.  Pass a number of steps, or None for no limit."
+            f'{id!s:.80} got time_limit={time_limit!r}; the only string allowed is "default", for'
+            " the limit of the id.  Pass a number of steps, or None for no limit."
         )

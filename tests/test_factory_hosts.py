@@ -109,7 +109,6 @@ def test_envpool_environment_is_used_as_a_native_pool():
     [
         ({"batched": ["gravity"]}, "batched for gymnasium.*not run in JAX"),
         ({"stagger": True, "reset_chunk": 2}, "reset_chunk, stagger for"),
-        ({"time_limit": None}, "cannot be removed"),
         ({"max_episode_steps": 3}, "calls it time_limit"),
         ({"copy": True}, "Omit copy"),
         ({"seed": 1}, "seeded by the key of reset"),

@@ -7,7 +7,7 @@ from jaxenvs.bridge.making import make_pool
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
-from jaxenvs.factory import check_pool_parameters, hosted_time_limit, is_given, or_mjx
+from jaxenvs.factory import check_limit_argument, check_pool_parameters, is_given, or_mjx
 
 _WHY_NATIVE_ONLY = {
     "wrappers": "are compiled into native environments; use Gymnasium's wrappers in an environment"
@@ -74,8 +74,9 @@ def get_or_make_pool(
                 " or pass an id."
             )
         return id
+    check_limit_argument(id, time_limit)
     check_pool_parameters(id, given)
-    options = {"time_limit": hosted_time_limit(id, time_limit), **defaults, **given}
+    options = {"time_limit": time_limit, **defaults, **given}
     return make_pool(id, num_envs, **options)
 
 

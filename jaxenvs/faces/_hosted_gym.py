@@ -7,11 +7,18 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from jaxenvs.bridge.foreign.adapters import adapted
-from jaxenvs.bridge.foreign.ids import GymnasiumFn, fn_of_id, gymnasium_spec, refuse_kwargs
+from jaxenvs.bridge.foreign.ids import (
+    GymnasiumFn,
+    check_limit_of,
+    fn_of_id,
+    gymnasium_spec,
+    name_of,
+    refuse_kwargs,
+)
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.factory import check_pool_parameters, has_pool, hosted_time_limit
+from jaxenvs.factory import check_limit_argument, check_pool_parameters, has_pool
 
 
 def make_hosted_gym(
@@ -68,13 +75,14 @@ def _make_single(id: Any, render_mode: str | None, time_limit: Any, params: Any)
     if not isinstance(id, str):
         refuse_kwargs(params)
     check_pool_parameters(id, params)
-    fn = fn_of_id(id, params) if isinstance(id, str) else id
-    if isinstance(fn, GymnasiumFn):  # `gymnasium.make` adds its own checks
-        limit = -1 if time_limit is None else hosted_time_limit(id, time_limit)  # -1 is no limit
-        return gymnasium.make(gymnasium_spec(id), max_episode_steps=limit, **params)
-    limit = hosted_time_limit(id, time_limit)
+    check_limit_argument(id, time_limit)
+    fn = fn_of_id(id, params, time_limit) if isinstance(id, str) else id
+    if isinstance(fn, GymnasiumFn):
+        return gymnasium.make(fn.spec, **fn.kwargs)  # which adds its own checks
     env = adapted(fn())
-    return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+    check_limit_of(getattr(env, "spec", None), name_of(fn), time_limit)
+    has_limit = time_limit not in (None, "default")
+    return gymnasium.wrappers.TimeLimit(env, int(time_limit)) if has_limit else env
 
 
 def _constructor_render_mode(id: Any, render_mode: str | None) -> str | None:

@@ -42,7 +42,8 @@ class EnvelopeEnv(EnvelopeEnvironment):
     def from_name(cls, env_name: str, env_kwargs: dict[str, Any] | None = None) -> "EnvelopeEnv":
         """Makes an id for `envelope.create("jaxenvs::CartPole-v1")`, which sets the time limit."""
         limit = find(env_name).time_limit
-        env = make_env_for("EnvelopeEnv.from_name", env_name, None, env_kwargs or {})
+        own = "default" if limit is None else None
+        env = make_env_for("EnvelopeEnv.from_name", env_name, own, env_kwargs or {})
         return cls(native=env, max_steps=limit)
 
     @classmethod

@@ -10,13 +10,13 @@ from gymnasium.vector import AutoresetMode as GymAutoresetMode
 
 from jaxenvs._forks import check_not_forked
 from jaxenvs.catalog.gymnasium_registration import gymnasium_id
-from jaxenvs.core import AutoresetMode, Environment
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import ParameterError, closest
 from jaxenvs.faces._native import make_native_batch
 from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from jaxenvs.faces.gym_env import GymEnv, innermost
-from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv
+from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv, with_limit_of
 from jaxenvs.factory import Engine, is_hosted
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def make_gym(
             "batched": batched,
             "stagger": stagger,
         }
-        spec = _make_spec(id, num_envs, time_limit, kwargs, params)
+        spec = _make_spec(id, num_envs, env, time_limit, kwargs, params)
     options |= {"device": parse_device(device), "spec": spec}
     if api == "gym":
         return (ClassicEnv if is_single else ClassicVectorEnv)(env, **options)
@@ -169,6 +169,7 @@ def make_gym(
 def _make_spec(
     id: str,
     num_envs: int | None,
+    env: VectorEnv,
     time_limit: Any,
     options: dict[str, Any],
     params: dict[str, Any],
@@ -183,10 +184,12 @@ def _make_spec(
         kwargs |= {"num_envs": num_envs, "vectorization_mode": "vector_entry_point"}
         if "wrappers" in kwargs:  # `make_vec` uses this name for Gymnasium's wrappers
             kwargs["native_wrappers"] = kwargs.pop("wrappers")
-    limit = entry.max_episode_steps if isinstance(time_limit, str) else time_limit
-    return dataclasses.replace(
-        entry, max_episode_steps=limit, kwargs={**entry.kwargs, **kwargs, **params}
-    )
+        if time_limit is None:  # as a part of the spec, None would be the limit of the id
+            kwargs["max_episode_steps"] = -1
+    elif not isinstance(time_limit, str) and env.parameters.get("max_steps") is not None:
+        kwargs["max_steps"] = env.parameters["max_steps"]  # which truncates episodes by itself
+    entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **kwargs, **params})
+    return with_limit_of(env, entry)
 
 
 def _parse_mode(mode: Any) -> AutoresetMode | None:

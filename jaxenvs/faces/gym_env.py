@@ -8,7 +8,7 @@ import jax
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._single import only_row, step_single
-from jaxenvs.faces.gym_vector_env import RENDER_FPS, RENDER_MODES, GymVectorEnv
+from jaxenvs.faces.gym_vector_env import RENDER_FPS, RENDER_MODES, GymVectorEnv, with_limit_of
 
 
 class GymEnv(EzPickleMixin, gymnasium.Env):
@@ -119,6 +119,8 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
         if name not in self.env.parameters:
             return super().set_wrapper_attr(name, value, force=force)
         self._batch.set_attr(name, [value])
+        if name == "time_limit":
+            self.spec = with_limit_of(self.env, self.spec)
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
         return True

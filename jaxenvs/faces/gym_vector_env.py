@@ -62,7 +62,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         self._set_spaces()
         self.render_mode = render_mode
         self.output = output
-        self.spec = spec
+        self.spec = spec  # pyright: ignore[reportIncompatibleVariableOverride]
         # SyncVectorEnv has the attribute, too.
         self.autoreset_mode = GymAutoresetMode[env.autoreset_mode.upper()]
         self.metadata = {
@@ -83,6 +83,16 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
     def env(self) -> VectorEnv:
         """The native environment, with its current parameters."""
         return self.runner.env
+
+    @property
+    def spec(self) -> Any:
+        """Gymnasium's spec, with the time limit that this environment has."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: Any) -> None:
+        # `gymnasium.make_vec` sets a spec with the limit of the id, whatever limit it was given.
+        self._spec = with_limit_of(self.env, spec)
 
     def reset(
         self,
@@ -308,6 +318,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             env = env.replace(**{name: column[0]})
         self.runner.replace_env(env)
         self._set_spaces()  # the parameter may be a bound
+        self._spec = with_limit_of(env, self._spec)  # or the time limit
 
     def _to_output(self, tree: Any) -> Any:
         """Converts arrays to tensors, if the environment was made with output="torch"."""
@@ -410,6 +421,15 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             f'{self.env!r} has no parameter "{name}".{closest(name, known)}'
             f"  Its parameters: {', '.join(known) or 'none'}."
         )
+
+
+def with_limit_of(env: Any, spec: Any) -> Any:
+    """Returns a spec of Gymnasium with the time limit of `env`; None if there is no spec."""
+    while not isinstance(env, Environment | None):
+        env = getattr(env, "env", None)
+    limit = None if env is None else env.time_limit
+    limit = None if limit is None else int(np.max(limit))
+    return None if spec is None else dataclasses.replace(spec, max_episode_steps=limit)
 
 
 def _is_static(env: Any, name: str) -> bool:

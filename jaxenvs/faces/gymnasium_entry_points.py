@@ -1,17 +1,18 @@
 """The functions that `gymnasium.make("jaxenvs/<id>")` and `gymnasium.make_vec` call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxenvs.errors import UnknownParameterError
+from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.faces._native import native_engine
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_env import GymEnv
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
+from jaxenvs.registry import find
 
 
 def make_env(*, env_id: str, **options: Any) -> GymEnv:
-    """Makes `env_id` for `gymnasium.make`, which adds its own time limit.
+    """Makes `env_id` for `gymnasium.make`, which adds the time limit of the id or another one.
 
     Args:
         env_id: the id, as `jaxenvs.make` takes it.
@@ -19,13 +20,14 @@ def make_env(*, env_id: str, **options: Any) -> GymEnv:
 
     Raises:
         UnknownParameterError: there is no such option or parameter.
+        ParameterError: an option has an invalid value, or is a time limit.
     """
-    defaults: dict[str, Any] = native_engine(env_id)
-    is_dm_control = env_id.startswith("dm_control/")
-    if options.get("engine") != "pool" or not is_dm_control:  # it keeps its own limit
-        defaults["time_limit"] = None
+    _check_no_time_limit("make", env_id, options)
+    options = {**native_engine(env_id), **options}
+    if find(env_id).time_limit is not None:
+        options["time_limit"] = None
     try:
-        return make_gym(env_id, **{**defaults, **options})
+        return make_gym(env_id, **options)
     except UnknownParameterError as error:
         # TorchRL's GymEnv tries `frameskip`, and drops it if the message has Python's own words.
         name = next((name for name in options if f'"{name}"' in str(error)), "")
@@ -45,11 +47,26 @@ def make_vector_env(
     Args:
         env_id: the id, as `jaxenvs.make` takes it.
         num_envs: N.
-        max_episode_steps: the number of steps after which an episode is truncated; None or -1
-            for no limit.
+        max_episode_steps: the number of steps after which an episode is truncated; -1 for no
+            limit, None for the limit of the id.
         native_wrappers: the `wrappers` of `make_gym`; `make_vec` uses that name itself.
         **options: options of `make_gym`, or parameters of the environment.
+
+    Raises:
+        ParameterError: an option has an invalid value, or is a time limit.
     """
-    limit = None if max_episode_steps == -1 else max_episode_steps
+    _check_no_time_limit("make_vec", env_id, options)
+    limit: Any = {None: "default", -1: None}.get(max_episode_steps, max_episode_steps)
     options = {"time_limit": limit, "wrappers": native_wrappers, **options}
     return make_gym(env_id, num_envs, **{**native_engine(env_id), **options})
+
+
+def _check_no_time_limit(function: str, env_id: str, options: Mapping[str, Any]) -> None:
+    """Raises ParameterError if there is a limit that Gymnasium does not know of."""
+    if "time_limit" in options:
+        name = "max_steps" if find(env_id).family in ("minigrid", "babyai") else "max_episode_steps"
+        limit = options["time_limit"]
+        raise ParameterError(
+            f"gymnasium.{function} got time_limit={limit!r} for {env_id}, where it is called"
+            f" {name}.  Pass {name}={-1 if limit is None else limit}."
+        )

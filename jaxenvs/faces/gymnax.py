@@ -58,7 +58,8 @@ class EnvParams(Wrapper[Any]):
         if "max_steps_in_episode" in changes:
             limit = changes.pop("max_steps_in_episode")
             is_infinite = isinstance(limit, float) and limit == np.inf
-            changes["time_limit"] = _NO_LIMIT if is_infinite else limit
+            name = "time_limit" if "time_limit" in self.parameters else "max_steps"
+            changes[name] = _NO_LIMIT if is_infinite else limit
         return super().replace(**changes)
 
     def __getattr__(self, name: str) -> Any:

@@ -5,8 +5,11 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs.core import TimeStep, Wrapper, check_time_limit
+from jaxenvs.errors import WrapperError
+from jaxenvs.struct import is_traced
 
 
 @chex.dataclass(frozen=True)
@@ -25,6 +28,7 @@ class TimeLimit(Wrapper[TimeLimitState]):
 
     Raises:
         ParameterError: `time_limit` is not an integer of at least 1.
+        WrapperError: the wrapped environment has a shorter limit, so this one would have no effect.
     """
 
     # A leaf, so that limits can differ between instances. It replaces the inherited property.
@@ -33,6 +37,13 @@ class TimeLimit(Wrapper[TimeLimitState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_time_limit("TimeLimit", self.time_limit)
+        own: Any = self.env.time_limit
+        if _is_known(own) and _is_known(self.time_limit) and np.any(self.time_limit > own):
+            raise WrapperError(
+                f"TimeLimit got time_limit={self.time_limit!r:.60} around {self.env!r:.80}, which"
+                f" truncates its episodes after {own!r:.60} steps.  Change that limit, or pass"
+                " time_limit to make, which replaces it."
+            )
 
     def inner(self, state: TimeLimitState) -> Any:
         return state.inner
@@ -49,3 +60,8 @@ class TimeLimit(Wrapper[TimeLimitState]):
         limit = jnp.asarray(self.time_limit, jnp.int32)  # under x64 it may be int64
         truncated = jax.tree.map(lambda flag: flag | (elapsed >= limit), timestep.truncated)
         return TimeLimitState(inner=inner, elapsed=elapsed), timestep.replace(truncated=truncated)
+
+
+def _is_known(limit: Any) -> bool:
+    is_number = isinstance(limit, int | np.generic | np.ndarray | jax.Array)
+    return is_number and not is_traced(limit)

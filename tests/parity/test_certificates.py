@@ -8,6 +8,7 @@ import jaxenvs
 from benchmarks import certify
 from benchmarks.oracles import has_oracle, oracle_for
 from jaxenvs.envs.toy_text import FrozenLake
+from jaxenvs.wrappers import TimeLimit
 from tests.ids import IDS, level_ids, one_id_per_class, one_level_per_class
 
 # Levels of MiniGrid share their rules.
@@ -71,7 +72,8 @@ def _precision(request):
 
 
 def make(id, variant):
-    return jaxenvs.make(id, time_limit=None, **parameters_of(id, variant))
+    env = jaxenvs.make(id, **parameters_of(id, variant))
+    return env.env if isinstance(env, TimeLimit) else env
 
 
 @pytest.mark.parametrize(("id", "variant"), list(cases(slow=SLOW_TO_STEP)))

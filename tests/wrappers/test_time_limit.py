@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxenvs
+from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.testing.dummy import CONTINUE, TERMINATE, TRUNCATE
 from jaxenvs.wrappers import TimeLimit
@@ -39,8 +41,21 @@ def test_earlier_termination_is_unchanged():
 
 
 def test_shorter_of_nested_limits_applies():
-    env = TimeLimit(TimeLimit(ScriptedEnv(), time_limit=2), time_limit=5)
-    assert flags(env, [CONTINUE] * 2)[-1] == [False, True]
+    env = TimeLimit(TimeLimit(ScriptedEnv(), time_limit=5), time_limit=2)
+    assert flags(env, [CONTINUE] * 2)[-1] == [False, True] and env.time_limit == 2
+
+
+@pytest.mark.parametrize("inner", [2, np.int32(2), jnp.array([2, 9])])
+def test_limit_that_would_have_no_effect_is_refused(inner):
+    env = TimeLimit(ScriptedEnv(), time_limit=inner)
+    for wrap in (
+        lambda: TimeLimit(env, time_limit=5),
+        lambda: TimeLimit(env, time_limit=2).replace(time_limit=5),
+        lambda: jaxenvs.vectorize(TimeLimit(ScriptedEnv(), 2), 2).wrap(TimeLimit, 5),
+        lambda: TimeLimit(jaxenvs.make("MiniGrid-Empty-5x5-v0"), 101),  # has no wrapper
+    ):
+        with pytest.raises(WrapperError, match=r"truncates its episodes after .* steps"):
+            wrap()
 
 
 def test_reset_restarts_the_count():

@@ -13,12 +13,14 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from jaxenvs.errors import PoolError, UnknownEnvironmentError, closest, missing_extra
+
+TimeLimit = int | None | Literal["default"]
 
 _LIBRARIES = ("dm_control", "envpool", "gym", "gymnasium", "pettingzoo")
 # Prefixes of ids that a package registers when it is imported -> the package and its extra.
@@ -59,29 +61,34 @@ class GymnasiumFn:
     It omits Gymnasium's environment checker and order enforcement, since pools do both.
     """
 
-    def __init__(self, spec: Any, kwargs: dict[str, Any]) -> None:
-        self._spec, self._kwargs = spec, kwargs
+    def __init__(
+        self, spec: Any, kwargs: dict[str, Any], time_limit: TimeLimit = "default"
+    ) -> None:
+        self.spec, self.kwargs = spec, kwargs
+        if not isinstance(time_limit, str):
+            self.kwargs = {**kwargs, "max_episode_steps": -1 if time_limit is None else time_limit}
 
     def __call__(self) -> gymnasium.Env:
-        spec = copy.deepcopy(self._spec)
+        spec = copy.deepcopy(self.spec)
         spec.order_enforce = False
-        return gymnasium.make(spec, disable_env_checker=True, **self._kwargs)
+        return gymnasium.make(spec, disable_env_checker=True, **self.kwargs)
 
 
 def env_fn_of(
-    env: Any, num_envs: int | None, kwargs: dict[str, Any]
+    env: Any, num_envs: int | None, kwargs: dict[str, Any], time_limit: TimeLimit = "default"
 ) -> tuple[str, list[Callable[[], Any]]]:
     """Returns the name, and one function for each environment.
 
     Raises:
-        PoolError: `env` is not an id or a function, or `num_envs` does not match.
+        PoolError: `env` is not an id or a function, `num_envs` does not match, or the time limit
+            of the id cannot be replaced.
         UnknownEnvironmentError: no environment has this id.
         MissingExtraError: the id belongs to a package that is not installed.
     """
     if isinstance(env, str):
         if num_envs is None:
             raise PoolError(f'make_pool("{env}") needs num_envs, the number of environments.')
-        return env, [fn_of_id(env, kwargs)] * num_envs
+        return env, [fn_of_id(env, kwargs, time_limit)] * num_envs
     refuse_kwargs(kwargs)
     if isinstance(env, Sequence):
         fns = list(env)
@@ -116,8 +123,17 @@ def refuse_kwargs(kwargs: dict[str, Any]) -> None:
         )
 
 
-def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
-    """Returns a function that makes one environment of an id."""
+def fn_of_id(
+    id: str, kwargs: dict[str, Any], time_limit: TimeLimit = "default"
+) -> Callable[[], Any]:
+    """Returns a function that makes one environment of an id.
+
+    With a `time_limit`, the environment does not have the limit of the id: it has the given one
+    or none, and the caller counts the steps.
+
+    Raises:
+        PoolError: the library cannot replace the limit.
+    """
     library, _, name = id.partition("/")
     if is_vectorized_id(id):
         raise PoolError(
@@ -126,8 +142,23 @@ def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
         )
     others = {"gym": _of_gym, "dm_control": _of_dm_control, "pettingzoo": _of_pettingzoo}
     if library in others:
-        return others[library](id, name, kwargs)
-    return GymnasiumFn(gymnasium_spec(id), kwargs)
+        return others[library](id, name, kwargs, time_limit)
+    return GymnasiumFn(gymnasium_spec(id), kwargs, time_limit)
+
+
+def check_limit_of(spec: Any, name: str, time_limit: TimeLimit) -> None:
+    """Checks that an environment lets a given time limit take effect.
+
+    Raises:
+        PoolError: its spec has a shorter limit, or any if there is to be none.
+    """
+    own = getattr(spec, "max_episode_steps", None)
+    if own is None or isinstance(time_limit, str) or (time_limit is not None and time_limit <= own):
+        return
+    raise PoolError(
+        f"{name!r} got time_limit={time_limit}, but the environment that it makes has a limit of"
+        f" {own} steps itself.  Make it without: gymnasium.make(id, max_episode_steps=-1)."
+    )
 
 
 def gymnasium_spec(id: str) -> Any:
@@ -152,7 +183,7 @@ def gymnasium_spec(id: str) -> Any:
     return spec
 
 
-def _of_gym(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _of_gym(id: str, name: str, kwargs: dict[str, Any], time_limit: TimeLimit) -> Callable[[], Any]:
     gym = _import("gym", id, "gym")
     registered = gym.envs.registry
     known = registered if hasattr(registered, "keys") else registered.env_specs  # until 0.25
@@ -161,18 +192,31 @@ def _of_gym(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     # Its checker fails with NumPy 2; older releases have no checker.
     taken = inspect.signature(gym.make).parameters
     unchecked = {"disable_env_checker": True} if "disable_env_checker" in taken else {}
-    return partial(gym.make, name, **unchecked, **kwargs)
+    if isinstance(time_limit, str):
+        return partial(gym.make, name, **unchecked, **kwargs)
+    if "max_episode_steps" not in taken:  # older releases take no spec either
+        raise _limit_refused(id, time_limit, "Use a newer release of gym")
+    spec = copy.deepcopy(registered[name])
+    spec.max_episode_steps = time_limit
+    return partial(gym.make, spec, **unchecked, **kwargs)
 
 
-def _of_dm_control(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _of_dm_control(
+    id: str, name: str, kwargs: dict[str, Any], time_limit: TimeLimit
+) -> Callable[[], Any]:
     suite = _import("dm_control.suite", id, "dm_control")
     domain, _, task = name.partition("-")
     if (domain, task) not in suite.ALL_TASKS:
         raise _unknown(id, (f"dm_control/{each}-{of}" for each, of in suite.ALL_TASKS))
+    if not isinstance(time_limit, str):  # its own limit is in seconds
+        endless = {"time_limit": float("inf"), **(kwargs.get("task_kwargs") or {})}
+        kwargs = {**kwargs, "task_kwargs": endless}
     return lambda: suite.load(domain, task, **copy.deepcopy(kwargs))
 
 
-def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _of_pettingzoo(
+    id: str, name: str, kwargs: dict[str, Any], time_limit: TimeLimit
+) -> Callable[[], Any]:
     family, _, game = name.partition("/")
     # The family mpe is now a separate package.
     root = "mpe2" if family == "mpe" else f"pettingzoo.{family}"
@@ -192,7 +236,18 @@ def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], A
             f'"{id}" has no parallel API: its agents take turns.  A pool needs parallel_env().'
             "  Choose another environment, or wrap one agent's view of the game as an environment."
         )
+    if not isinstance(time_limit, str):
+        raise _limit_refused(
+            id, time_limit, "It is a parameter of most environments, such as max_cycles=100"
+        )
     return lambda: module.parallel_env(**kwargs)
+
+
+def _limit_refused(id: str, time_limit: TimeLimit, instead: str) -> PoolError:
+    return PoolError(
+        f"{id} got time_limit={time_limit}, but its library cannot replace its own limit."
+        f"  {instead}."
+    )
 
 
 def _import(module: str, id: str, extra: str | None) -> Any:
@@ -241,14 +296,23 @@ def is_vectorized_id(env: Any) -> bool:
     return isinstance(env, str) and env.startswith("envpool/")
 
 
-def vector_maker_of(env: Any, num_envs: int | None, kwargs: dict[str, Any]) -> VectorMaker:
+def vector_maker_of(
+    env: Any, num_envs: int | None, kwargs: dict[str, Any], time_limit: TimeLimit = "default"
+) -> VectorMaker:
     """Returns the maker of a vectorized environment for the arguments of `make_pool`.
 
     Raises:
-        PoolError: `env` is not a function or the id of a vectorized environment.
+        PoolError: `env` is not a function or the id of a vectorized environment, or the time limit
+            is None, which none of them supports.
         UnknownEnvironmentError: no environment has this id.
         MissingExtraError: the id belongs to a package that is not installed.
     """
+    if time_limit is None:
+        raise _limit_refused(
+            env if isinstance(env, str) else name_of(env),
+            time_limit,
+            "Pass a number of steps, or a backend other than native",
+        )
     if not isinstance(env, str):
         refuse_kwargs(kwargs)
         if not callable(env):
@@ -287,11 +351,15 @@ def _of_vector_entry_point(id: str, num_envs: int, kwargs: dict[str, Any]) -> Ve
     taken = inspect.signature(creator).parameters
     names = ("batch_size", "num_threads", "autoreset_mode", "max_episode_steps")
 
-    def make(*, autoreset_mode: str | None = None, **options: Any) -> Any:
+    def make(
+        *, autoreset_mode: str | None = None, max_episode_steps: int | None = None, **options: Any
+    ) -> Any:
         if autoreset_mode is not None:
             options["autoreset_mode"] = gymnasium.vector.AutoresetMode[autoreset_mode.upper()]
+        limited = copy.deepcopy(spec)  # as an option, the limit would not be that of the spec
+        limited.max_episode_steps = max_episode_steps or spec.max_episode_steps
         return gymnasium.make_vec(
-            spec, num_envs, vectorization_mode="vector_entry_point", **options, **kwargs
+            limited, num_envs, vectorization_mode="vector_entry_point", **options, **kwargs
         )
 
     return VectorMaker(id, make, [name for name in names if name in taken])

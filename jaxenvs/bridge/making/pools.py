@@ -12,7 +12,12 @@ from jaxenvs._machine import num_cores
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.foreign.adapters import AlreadyVectorized
-from jaxenvs.bridge.foreign.ids import env_fn_of, is_vectorized_id, vector_maker_of
+from jaxenvs.bridge.foreign.ids import (
+    check_limit_of,
+    env_fn_of,
+    is_vectorized_id,
+    vector_maker_of,
+)
 from jaxenvs.bridge.foreign.pettingzoo import agent_fields
 from jaxenvs.bridge.making.checks import (
     BackendName,
@@ -54,7 +59,7 @@ def make_pool(
     autoreset_mode: AutoresetMode | gymnasium.vector.AutoresetMode | None = None,
     timeout: float | None = None,
     on_failure: Literal["raise", "restart"] = "raise",
-    time_limit: int | None = None,
+    time_limit: int | None | Literal["default"] = "default",
     info_fields: Sequence[str] | Mapping[str, gymnasium.Space] = (),
     validate: Validate = "first",
     copy: bool = False,
@@ -102,8 +107,9 @@ def make_pool(
             cases the environment is constructed again and flagged in `info["restarted"]`. A worker
             process that dies is always replaced. An environment that cannot be constructed again
             is an error.
-        time_limit: the number of steps after which an episode is truncated, in addition to the
-            environments' own limits.
+        time_limit: the number of steps after which an episode is truncated, instead of the limit
+            of the id; None for no limit, "default" for the limit of the id. Limits that are
+            parameters of an environment, such as `max_steps` of minigrid's, apply as well.
         info_fields: entries of info that every step returns as an array, also inside `jit`: their
             names, in which case one environment is stepped to find the shapes, or a dict with a
             space for each.
@@ -121,7 +127,8 @@ def make_pool(
         A `Pool`, which is a `gymnasium.vector.VectorEnv`.
 
     Raises:
-        PoolError: an argument is invalid, or the spaces of the environments differ.
+        PoolError: an argument is invalid, the spaces of the environments differ, or they have a
+            shorter time limit that cannot be replaced.
         SeedError: a seed is not a nonnegative integer, or the number of seeds is not N.
         WorkerError: a constructor raised; the message has its traceback.
         UnknownEnvironmentError: no environment has this id.
@@ -136,10 +143,14 @@ def make_pool(
     """
     if "max_episode_steps" in kwargs:
         limit = kwargs["max_episode_steps"]
-        raise PoolError(f"make_pool got max_episode_steps={limit}.  Pass time_limit={limit}.")
+        raise PoolError(
+            f"make_pool got max_episode_steps={limit}.  Pass time_limit={limit}, which replaces the"
+            " limit of the id."
+        )
     num_envs = whole_or_none("num_envs", num_envs)
     envs_per_worker = whole_or_none("envs_per_worker", envs_per_worker)
-    time_limit = whole_or_none("time_limit", time_limit)
+    if time_limit != "default":
+        time_limit = whole_or_none("time_limit", time_limit)
     timeout = seconds_or_none("timeout", timeout)
     check_options(backend, timeout, on_failure, validate, caller_steps, ray_options)
     check_workers(backend, num_workers, envs_per_worker, caller_steps)
@@ -156,11 +167,12 @@ def make_pool(
             "num_threads": None if num_workers == "auto" else int(num_workers),
             "seed": seed,
             "autoreset_mode": mode,
-            "max_episode_steps": time_limit,  # the makers' name for it
+            # The makers' name for it.
+            "max_episode_steps": None if isinstance(time_limit, str) else time_limit,
         }
         if num_envs is not None:
             check_batch_size(wanted["batch_size"], num_envs)
-        maker = vector_maker_of(env, num_envs, kwargs)
+        maker = vector_maker_of(env, num_envs, kwargs, time_limit)
         with _explained(maker.name):
             found = NativeBackend(maker, wanted)
         return found, found.maker.name, found.batch_size, found.info_samples
@@ -169,7 +181,7 @@ def make_pool(
     if backend == "native" or (backend == "auto" and only_native):
         made, name, batch, samples = native()
     else:
-        name, env_fns = env_fn_of(env, num_envs, kwargs)
+        name, env_fns = env_fn_of(env, num_envs, kwargs, time_limit)
         check_batch_size(batch_size, len(env_fns))
         check_seed(seed, len(env_fns))
         batch = len(env_fns) if batch_size is None else int(batch_size)
@@ -215,13 +227,15 @@ def make_pool(
             found = made.facts[0]
             refuse_different(made.facts, name)
             refuse_coroutines(made, name)
+            for each in made.facts:
+                check_limit_of(each["spec"], name, time_limit)
             settings = Settings(
                 observation_space=found["observation_space"],
                 action_space=found["action_space"],
                 info_fields=spaces_of_fields(info_fields, samples) | agent_fields(found["agents"]),
                 autoreset_mode=made.autoreset_mode or mode or "next_step",
                 mode_is_open=made.autoreset_mode is None and mode is None,
-                time_limit=time_limit,
+                time_limit=None if isinstance(time_limit, str) else time_limit,
                 validate=validate,
                 timeout=timeout,
                 lock_step=batch == len(made.facts),

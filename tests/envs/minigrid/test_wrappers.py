@@ -142,7 +142,7 @@ def test_bonuses_equal_those_of_the_first_episode_of_minigrid():
 def test_death_has_the_cost_that_it_has_in_minigrid():
     env = gym.make("MiniGrid-LavaGapS5-v0").unwrapped
     theirs = reference.NoDeath(env, no_death_types=("lava",), death_cost=-0.5)
-    ours = wrappers.NoDeath(TimeLimit(LavaGap(size=5), 200), ["lava"], -0.5)
+    ours = wrappers.NoDeath(TimeLimit(LavaGap(size=5), 100), ["lava"], -0.5)
     actions = np.random.default_rng(0).choice(3, 120, p=[0.2, 0.3, 0.5]).astype(np.int32)
     expected, actions_of_episode = [], []
     state, _ = jax.jit(ours.reset)(jax.random.key(0))
