@@ -80,6 +80,7 @@ class Programs:
             self._pack = self._unpack = lambda out: out
             self._step = jax.jit(partial(_step, env), donate_argnums=0)
         self._reset_where = jax.jit(partial(_reset_where, env))
+        self._reset_of, self._reset_where_of = jax.jit(_reset), jax.jit(_reset_where)
         self._render = jax.jit(
             lambda state, indices: jax.vmap(lambda index: env.render(state, index))(indices)
         )
@@ -89,9 +90,10 @@ class Programs:
         words = self._layout.pack(_step(env, state, action))
         return jnp.concatenate([words, *map(_first_word, jax.tree.leaves(action))])
 
-    def reset(self, seed: np.ndarray, calls: np.ndarray) -> Any:
-        """Resets every instance."""
-        return self._pack(self._reset(*jax.device_put((seed, calls), self._device)))
+    def reset(self, seed: np.ndarray, calls: np.ndarray, env: VectorEnv | None = None) -> Any:
+        """Resets every instance, as `env` does, an environment with other parameters."""
+        reset = self._reset if env is None else partial(self._reset_of, env)
+        return self._pack(reset(*jax.device_put((seed, calls), self._device)))
 
     def step(self, out: Any, action: Any, check: Callable[[], None]) -> Any:
         """Starts a step.
@@ -125,11 +127,19 @@ class Programs:
             self._step = self._plain_step
             return self._step(words, action)
 
-    def reset_where(self, out: Any, mask: np.ndarray, seed: np.ndarray, calls: np.ndarray) -> Any:
-        """Resets the instances where `mask` is true."""
+    def reset_where(
+        self,
+        out: Any,
+        mask: np.ndarray,
+        seed: np.ndarray,
+        calls: np.ndarray,
+        env: VectorEnv | None = None,
+    ) -> Any:
+        """Resets the instances where `mask` is true, as `env` does."""
+        reset = self._reset_where if env is None else partial(self._reset_where_of, env)
         state, _, timestep = self._unpack(out)
         args = jax.device_put((mask, seed, calls), self._device)
-        return self._pack(self._reset_where(state.env_state, timestep, *args))
+        return self._pack(reset(state.env_state, timestep, *args))
 
     def seeds_and_calls(self, out: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns writable copies of the seeds and the numbers of calls."""

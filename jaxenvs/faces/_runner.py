@@ -1,6 +1,6 @@
 """The class that runs a native `VectorEnv` for every NumPy interface."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -60,8 +60,18 @@ class BatchRunner:
         """Whether the environment has been reset; the first reset starts every instance."""
         return self._programs is not None
 
-    def reset(self, seed: Any = None, mask: np.ndarray | None = None) -> HostTimeStep:
+    def reset(
+        self,
+        seed: Any = None,
+        mask: np.ndarray | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> HostTimeStep:
         """Starts an episode in every instance, or where `mask`, bool[N], is true.
+
+        Args:
+            seed: see `parse_seeds`; None continues with the random numbers of the last seeds.
+            mask: the instances to reset; None for all.
+            params: parameters of the environment that this reset replaces.
 
         Raises:
             SeedError: a seed is invalid, or the number of seeds is not N.
@@ -82,10 +92,11 @@ class BatchRunner:
             calls[rows] += np.uint32(1)
             if seed is not None:
                 seeds[rows], calls[rows] = np.array(self.parse_seeds(seed), np.uint32)[rows], 0
+        env = self.env.replace(**params) if params else None
         if mask is None:
-            self._out = programs.reset(seeds, calls)
+            self._out = programs.reset(seeds, calls, env)
         else:
-            self._out = programs.reset_where(self._out, mask, seeds, calls)
+            self._out = programs.reset_where(self._out, mask, seeds, calls, env)
         self._programs = programs
         return programs.read(self._out)
 

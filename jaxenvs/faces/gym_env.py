@@ -7,6 +7,7 @@ import jax
 
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.faces._pickling import EzPickleMixin
+from jaxenvs.faces._reset_options import parse_options
 from jaxenvs.faces._single import only_row, step_single
 from jaxenvs.faces.gym_vector_env import RENDER_FPS, RENDER_MODES, GymVectorEnv, with_limit_of
 
@@ -55,19 +56,21 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
         Args:
             seed: makes this episode and all later ones reproducible; None continues with the random
                 numbers of the last seed.
-            options: ignored.
+            options: in classic control, Gymnasium's bounds of the first state: `low` and `high`, in
+                Pendulum `x_init` and `y_init`.
 
         Returns:
             The observation and the info.
 
         Raises:
             SeedError: the seed is invalid.
+            ParameterError: there is no such option, or it is not a number.
         """
-        del options
+        params = parse_options(self.env, options)
         seed = self._initial_seed if seed is None else seed
         if seed is not None:
             (seed,) = self._batch.runner.parse_seeds([seed])
-        observations, infos = self._batch.reset(seed=seed)
+        observations, infos = self._batch._reset(seed, None, params)
         self._initial_seed = None
         super().reset(seed=seed)  # seeds `env.np_random`
         return only_row(self.observation_space, observations), _only_info(infos)

@@ -1,7 +1,7 @@
 """A native batch as a Gymnasium vector environment."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -22,6 +22,7 @@ from jaxenvs.errors import (
 )
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._pickling import EzPickleMixin
+from jaxenvs.faces._reset_options import parse_options
 from jaxenvs.faces._runner import BatchRunner, copy_arrays
 from jaxenvs.faces._torch import torch_converter
 from jaxenvs.rendering.window import Window, mosaic
@@ -107,26 +108,43 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
                 which None draws a random one. Episodes of an instance depend on its own seed only.
                 None continues with the random numbers of the last seed.
             options: {"reset_mask": bool[N]} resets only the instances where the mask is true; the
-                first reset ignores the mask.
+                first reset ignores the mask. Classic control also has Gymnasium's bounds of the
+                first states, `low` and `high`, in Pendulum `x_init` and `y_init`; later automatic
+                resets do not use them.
 
         Returns:
             The observations, [N, ...], and the infos.
 
         Raises:
             SeedError: a seed is invalid, or the number of seeds is not N.
-            ParameterError: the mask is not bool[N], or is all false.
+            ParameterError: there is no such option, a bound is not a number, or the mask is not
+                bool[N], or is all false.
         """
+        params = parse_options(self.env, options, ["reset_mask"])
         mask = self._parse_mask(options)
         if not self.runner.has_state:
             mask = None
-        timestep = self._start_episodes(seed, mask)
+        return self._reset(seed, mask, params)
+
+    def _reset(
+        self, seed: Any, mask: np.ndarray | None, params: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        timestep = self._start_episodes(seed, mask, params)
         return self._to_output(timestep.observation), self._add_masks(timestep.info, mask)
 
-    def _start_episodes(self, seed: Any, mask: np.ndarray | None) -> HostTimeStep:
-        """Implements `reset`, but returns the timestep."""
+    def _start_episodes(
+        self, seed: Any, mask: np.ndarray | None = None, params: Mapping[str, Any] | None = None
+    ) -> HostTimeStep:
+        """Implements `reset`, but returns the timestep.
+
+        Args:
+            seed: see `reset`.
+            mask: the instances to reset; None for all.
+            params: parameters of the environment that this reset replaces.
+        """
         seed = self._initial_seed if seed is None else seed
         seeds = None if seed is None else self.runner.parse_seeds(seed)
-        timestep = self.runner.reset(seeds, mask)
+        timestep = self.runner.reset(seeds, mask, params)
         self._initial_seed = None
         if seeds is not None:
             super().reset(seed=seeds[0])  # seeds `envs.np_random`
@@ -157,7 +175,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         """Starts a step and returns immediately, while the device is working."""
         self.runner.send(actions, "step_async")
 
-    def step_wait(self, **kwargs: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step_wait(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Waits for the step in flight and returns the result of `step`."""
         return self._to_step_result(self.runner.receive())
 
@@ -202,7 +220,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
         """Starts an episode in every instance, for `recv` to return, as in EnvPool."""
-        self._reset_result = self._start_episodes(seed, None)
+        self._reset_result = self._start_episodes(seed)
 
     def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Returns the result of `send` or `async_reset`; `info["env_id"]` is int32[N]."""
@@ -347,10 +365,6 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
                 setattr(self, name, batch_space(single, self.num_envs))
 
     def _parse_mask(self, options: dict[str, Any] | None) -> np.ndarray | None:
-        if not isinstance(options, dict | None):
-            raise ParameterError(
-                f'reset got options={options!r:.80}; expected a dict, {{"reset_mask": mask}}.'
-            )
         mask = (options or {}).get("reset_mask")
         if mask is None:
             return None

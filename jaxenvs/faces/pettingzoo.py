@@ -262,7 +262,7 @@ class PettingZooParallelEnv(_SingleBase, _ParallelEnv):
         Args:
             seed: makes this episode and all later ones reproducible; None continues with the random
                 numbers of the last seed.
-            options: ignored.
+            options: ignored; no environment has any. (PettingZoo's own tests pass one.)
 
         Returns:
             The observations and the infos, keyed by agent.
@@ -331,7 +331,7 @@ class PettingZooAECEnv(_SingleBase, _AECEnv):
         Args:
             seed: makes this episode and all later ones reproducible; None continues with the random
                 numbers of the last seed.
-            options: ignored.
+            options: ignored; no environment has any. (PettingZoo's own tests pass one.)
 
         Raises:
             SeedError: the seed is invalid.
@@ -452,7 +452,7 @@ class PettingZooVectorEnv(_Base):
             seed: an int s gives instance i the seed s + i. A sequence has one seed per instance, in
                 which None draws a random one. None continues with the random numbers of the last
                 seed.
-            options: ignored.
+            options: ignored; no environment has any. (PettingZoo's own tests pass one.)
 
         Returns:
             The observations and the infos, keyed by agent.

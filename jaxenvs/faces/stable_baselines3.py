@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv, Wrapper
-from jaxenvs.errors import missing_extra
+from jaxenvs.errors import ParameterError, missing_extra
 from jaxenvs.faces._host_timestep import HostTimeStep
+from jaxenvs.faces._reset_options import parse_options
 from jaxenvs.faces._single import take_rows
 from jaxenvs.faces._third_party import make_batch_for
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
@@ -70,13 +71,24 @@ class JaxVecEnv(VecEnv):
         return self._envs.env
 
     def reset(self) -> Any:
-        """Starts an episode in every instance, with the seeds that `seed` set.
+        """Starts an episode in every instance, with the seeds and options that were set.
 
         Returns:
             The observations, [N, ...].
+
+        Raises:
+            ParameterError: there is no such option, or the options of the instances differ.
         """
+        first = self._options[0]
+        if any(options != first for options in self._options):
+            raise ParameterError(
+                f"set_options got different options, {self._options!r:.80}; the instances reset"
+                " together, with the same options.  Pass one dict."
+            )
+        params = parse_options(self.env, first)
         seeds = [seed for seed in self._seeds if seed is not None]
-        timestep = self._envs._start_episodes([s % 2**32 for s in seeds] if seeds else None, None)
+        seeds = [seed % 2**32 for seed in seeds] or None
+        timestep = self._envs._start_episodes(seeds, params=params)
         self.reset_infos = self._to_rows(timestep.info)
         self._reset_seeds()
         self._reset_options()

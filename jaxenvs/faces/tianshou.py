@@ -116,7 +116,7 @@ class JaxVectorEnv(BaseVectorEnv):
             self._seeds = [*seed]
         return [[each] for each in self._seeds]
 
-    def render(self, **kwargs: Any) -> list[Any]:
+    def render(self) -> list[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns frames of all instances, uint8[H, W, 3] each."""
         return [*self._envs._render_all()]
 

@@ -379,3 +379,13 @@ def test_invalid_arguments_raise_named_errors():
     envs.close()
     with pytest.raises(gymnasium.error.ClosedEnvironmentError):
         envs.reset()
+
+
+def test_set_options_apply_to_the_next_reset():
+    envs = JaxVecEnv("CartPole-v1", 3)
+    envs.set_options({"low": 0.1, "high": 0.2})
+    first = envs.reset()
+    assert np.all((first >= 0.1) & (first <= 0.2)) and not np.any(envs.reset() >= 0.1)
+    envs.set_options([{}, {"low": 0.1}, {}])
+    with pytest.raises(ParameterError, match="Pass one dict"):
+        envs.reset()
