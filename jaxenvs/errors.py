@@ -34,7 +34,7 @@ class SpaceError(JaxenvsError, ValueError):
     """The arguments of a space are invalid or inconsistent, or it cannot be converted."""
 
 
-class ActionError(JaxenvsError, ValueError):
+class ActionError(JaxenvsError, ValueError, TypeError):
     """An action does not fit its space: wrong structure, shape, dtype or value."""
 
 

@@ -1,6 +1,6 @@
 """The class that runs a native `VectorEnv` for every NumPy interface."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,6 +14,7 @@ from jaxenvs.faces._action_converter import ActionConverter
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._programs import Programs, programs_for
 from jaxenvs.faces._seeds import parse_seeds
+from jaxenvs.spaces import Dict, Discrete, MultiDiscrete, Space, Tuple
 
 
 class BatchRunner:
@@ -28,19 +29,27 @@ class BatchRunner:
         env: the environment.
         device: the device that it runs on; None for the first CPU.
         validate: whether to check the values of actions.
+        discrete_dtype: the dtype of observations in `Discrete` and `MultiDiscrete` spaces; int64 as
+            in Gymnasium's spaces.
 
     Raises:
         ForkError: JAX does not work in this process.
     """
 
     def __init__(
-        self, env: VectorEnv, *, device: jax.Device | None = None, validate: bool = True
+        self,
+        env: VectorEnv,
+        *,
+        device: jax.Device | None = None,
+        validate: bool = True,
+        discrete_dtype: Any = np.int64,
     ) -> None:
         _forks.check_not_forked()
         self.env = copy_arrays(env)
         self.num_envs = env.num_envs
         self._device = jax.devices("cpu")[0] if device is None else device
         self._validate = validate
+        self._cast = _discrete_caster(env.single_observation_space, discrete_dtype)
         self._converter = ActionConverter(self.env, self._device, self._validate)
         self._programs: Programs | None = None
         self._out: Any = None  # the last output of a program
@@ -98,7 +107,7 @@ class BatchRunner:
         else:
             self._out = programs.reset_where(self._out, mask, seeds, calls, env)
         self._programs = programs
-        return programs.read(self._out)
+        return self._read(programs)
 
     def send(self, actions: Any, name: str = "step") -> None:
         """Starts a step and returns immediately.
@@ -126,7 +135,7 @@ class BatchRunner:
             self.send(actions)  # raises
         else:
             self._advance(programs, actions)
-        return programs.read(self._out)  # pyright: ignore[reportOptionalMemberAccess]
+        return self._read(programs)  # pyright: ignore[reportArgumentType]
 
     def _advance(self, programs: Programs, actions: Any) -> None:
         converter = self._converter
@@ -148,7 +157,17 @@ class BatchRunner:
                 "step_wait",
             )
         self._pending = None
-        return self._programs.read(self._out)
+        return self._read(self._programs)
+
+    def _read(self, programs: Programs) -> HostTimeStep:
+        timestep, cast = programs.read(self._out), self._cast
+        if cast is None:
+            return timestep
+        read = timestep.read
+        return timestep._replace(
+            observation=cast(timestep.observation),
+            read=lambda name: cast(read(name)) if name == "final_observation" else read(name),
+        )
 
     def render(self, indices: Sequence[int]) -> np.ndarray:
         """Returns frames of the instances `indices`: uint8[len(indices), H, W, 3]."""
@@ -219,6 +238,29 @@ class BatchRunner:
                 "  Call step_wait or recv first.",
                 name,
             )
+
+
+def _discrete_caster(space: Space, dtype: Any) -> Callable[[Any], Any] | None:
+    """Returns a function that converts the members of discrete spaces in [N, ...] observations.
+
+    Returns None if there are none, or if they have the dtype.
+    """
+    if isinstance(space, Dict | Tuple):
+        is_dict = isinstance(space, Dict)
+        parts = space.spaces.items() if is_dict else enumerate(space.spaces)
+        casters = {name: _discrete_caster(part, dtype) for name, part in parts}
+        casters = {name: cast for name, cast in casters.items() if cast is not None}
+
+        def cast_parts(batch: Any) -> Any:
+            changed = {name: cast(batch[name]) for name, cast in casters.items()}
+            if is_dict:
+                return {**batch, **changed}
+            return tuple(changed.get(i, part) for i, part in enumerate(batch))
+
+        return cast_parts if casters else None
+    if not isinstance(space, Discrete | MultiDiscrete) or space.dtype == dtype:
+        return None
+    return lambda batch: batch.astype(dtype)
 
 
 def copy_arrays(tree: Any) -> Any:

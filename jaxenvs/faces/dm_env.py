@@ -130,7 +130,9 @@ class _DmBase(EzPickleMixin, _Environment):
         self._make_spec: Any
         self._is_native = isinstance(env, VectorEnv)
         if isinstance(env, VectorEnv):
-            self.runner = BatchRunner(env, device=device, validate=validate)
+            self.runner = BatchRunner(
+                env, device=device, validate=validate, discrete_dtype=np.int32
+            )
             self._make_spec = spaces.to_dm_env
         else:
             self.runner, self._make_spec = PoolRunner(env), _spec_of_gymnasium_space

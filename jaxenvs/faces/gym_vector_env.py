@@ -37,6 +37,9 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
 
     Returned arrays never change later, and callers may write to them. A copied or unpickled
     environment is a new one with the same parameters, which has to be reset first.
+
+    `np_random` is one generator, for the caller's use, and `np_random_seed` is its seed, that of
+    instance 0, as in Gymnasium's vectorized environments; `SyncVectorEnv` has tuples.
     """
 
     def __init__(

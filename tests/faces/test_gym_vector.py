@@ -27,7 +27,7 @@ from jaxenvs.errors import (
 )
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from tests.faces.native import keys_of
-from tests.ids import diagonal, every_nth, one_id_per_class
+from tests.ids import SLOW_TO_COMPILE, diagonal, every_nth, one_id_per_class
 from tests.opaque import OpaqueVectorEnv
 from tests.rounding import assert_close
 
@@ -106,6 +106,41 @@ def test_every_environment_agrees_with_the_jitted_path(id, mode):
     for t, action in enumerate(actions_of(envs, 30), start=1):
         state, timestep = step(state, action, keys_of(1, num_envs, t))
         assert_close(envs.step(action)[:2], (timestep.observation, timestep.reward))
+
+
+def leaves_of(space, value):
+    """Returns pairs of a space without parts and its member."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return [pair for name in space for pair in leaves_of(space[name], value[name])]
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return [pair for each in zip(space, value, strict=True) for pair in leaves_of(*each)]
+    return [(space, value)]
+
+
+def has_discrete_observations(id):
+    space = jaxenvs.spaces.to_gymnasium(jaxenvs.make(id).observation_space)
+    kinds = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)
+    return any(isinstance(part, kinds) for part, _ in leaves_of(space, space.sample()))
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        id
+        for id in one_id_per_class()
+        if id not in SLOW_TO_COMPILE and has_discrete_observations(id)
+    ],
+)
+def test_discrete_observations_have_the_dtype_of_their_space(id):
+    envs = jaxenvs.make_gym(id, 2, autoreset_mode="same_step", time_limit=1)
+    env = jaxenvs.make_gym(id)
+    first, (second, *_, infos) = envs.reset(seed=0)[0], envs.step(actions_of(envs, 1)[0])
+    found = [(envs.observation_space, batch) for batch in (first, second)]
+    found += [(envs.single_observation_space, final) for final in infos["final_obs"]]
+    found += [(env.observation_space, env.reset(seed=0)[0])]
+    for space, observation in found:
+        for part, value in leaves_of(space, observation):
+            assert value.dtype == part.dtype and part.contains(value)
 
 
 @pytest.mark.parametrize(
@@ -597,6 +632,14 @@ def test_infos_look_the_same_to_c_code_and_to_python():
         seen = json.loads(json.dumps(infos, default=lambda array: array.tolist()))
         assert seen.keys() == infos.keys() and seen["count"] == infos["count"].tolist()
     assert seen["_final_info"] == [True, True] and seen["final_info"]["count"] == [2, 2]
+
+
+def test_action_without_batch_axis_is_a_type_and_value_error():
+    envs = jaxenvs.make_gym("CartPole-v1", 2)
+    envs.reset(seed=0)
+    for kind in (TypeError, ValueError):  # of a scalar in Gymnasium, of a wrong length
+        with pytest.raises(kind, match="Pass one action per instance"):
+            envs.step(1)
 
 
 # Asynchronous steps
