@@ -1,6 +1,7 @@
 """`make_gym` for environments that are not written in JAX."""
 
 import importlib
+import inspect
 from typing import Any
 
 import gymnasium
@@ -15,10 +16,11 @@ from jaxenvs.bridge.foreign.ids import (
     name_of,
     refuse_kwargs,
 )
+from jaxenvs.bridge.making import make_pool
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.factory import check_limit_argument, check_pool_parameters, has_pool
+from jaxenvs.factory import check_limit_argument, check_pool_parameters, has_pool, or_mjx
 
 
 def make_hosted_gym(
@@ -39,6 +41,12 @@ def make_hosted_gym(
     single = is_single("make_gym", id, num_envs)
     if single and api == "gymnasium":
         check_no_native_options("make_gym", id, seed=seed, autoreset_mode=autoreset_mode)
+        of_pool = [name for name in params if name in inspect.signature(make_pool).parameters]
+        if of_pool := [*of_pool, *(["validate"] if validate is not True else [])]:
+            raise ParameterError(
+                f"make_gym got {', '.join(of_pool)} for a single {id!s:.60}; these are options of"
+                f" pools, which batches are.  Pass num_envs, or omit them.{or_mjx(id)}"
+            )
         return _make_single(id, render_mode, time_limit, params)
     options = {
         **params,

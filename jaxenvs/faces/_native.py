@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxenvs.core import AutoresetMode, Environment
-from jaxenvs.errors import ParameterError
+import gymnasium
+
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv
+from jaxenvs.errors import ParameterError, WrapperError, describe
 from jaxenvs.factory import has_pool, make_from
 from jaxenvs.vector.vectorize import vectorize
 
@@ -42,7 +44,12 @@ def make_native_batch(
     batched: Sequence[str] = (),
     stagger: bool | int = False,
 ) -> Any:
-    """Makes a `VectorEnv` with `wrappers` around it, innermost first."""
+    """Makes a `VectorEnv` with `wrappers` around it, innermost first.
+
+    Raises:
+        WrapperError: a wrapper is not one of jaxenvs, or does not return a batch.
+    """
+    _check_wrappers(wrappers)
     env: Any = vectorize(
         make_single_agent(id, time_limit=time_limit, params=params),
         num_envs,
@@ -51,5 +58,26 @@ def make_native_batch(
         stagger=stagger,
     )
     for wrapper in wrappers:
-        env = env.wrap(wrapper)
+        wrapped = env.wrap(wrapper)
+        if not isinstance(wrapped, VectorEnv):
+            raise WrapperError(
+                f"the wrapper {wrapper!r:.80} returned {describe(wrapped)}; expected a VectorEnv."
+                "  It gets the whole batch. For a wrapper of one instance, pass its class or a"
+                " functools.partial of it."
+            )
+        env = wrapped
     return env
+
+
+def _check_wrappers(wrappers: Any) -> None:
+    if not isinstance(wrappers, Sequence) or isinstance(wrappers, str):
+        raise WrapperError(f"wrappers={wrappers!r:.80} is not a list.  Pass a list of wrappers.")
+    for wrapper in wrappers:
+        inner = getattr(wrapper, "func", wrapper)  # of a partial
+        kinds = (gymnasium.Wrapper, gymnasium.vector.VectorWrapper)
+        if not callable(wrapper) or (isinstance(inner, type) and issubclass(inner, kinds)):
+            raise WrapperError(
+                f"wrappers contains {wrapper!r:.80}, which cannot be compiled into the step;"
+                " expected wrappers of jaxenvs.wrappers, or functions of a batch.  To use wrappers"
+                " of Gymnasium, put them around the result of make_gym."
+            )

@@ -75,6 +75,7 @@ def make_dm(
         UnknownParameterError: there is no such parameter; the message names the closest one.
         ParameterError: the time limit is not an integer of at least 1; or wrappers or a device were
             given for an environment that is not written in JAX.
+        WrapperError: a wrapper is not one of jaxenvs, or does not return a batch.
         SeedError: a seed is invalid, or the number of seeds is not N.
         MissingExtraError: dm-env is not installed.
         ForkError: this process was forked from one that had used JAX.

@@ -85,6 +85,7 @@ def make_gym(
         UnknownEnvironmentError: there is no such id; the message names the closest one.
         UnknownParameterError: there is no such parameter; the message names the closest one.
         ParameterError: an option has an invalid value.
+        WrapperError: a wrapper is not one of jaxenvs, or does not return a batch.
         MissingExtraError: output="torch" needs PyTorch, which is not installed.
         ForkError: this process was forked from one that had used JAX.
 

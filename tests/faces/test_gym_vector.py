@@ -24,6 +24,7 @@ from jaxenvs.errors import (
     SeedError,
     UnknownEnvironmentError,
     UnknownParameterError,
+    WrapperError,
 )
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from tests.faces.native import keys_of
@@ -166,6 +167,22 @@ def test_nested_observations_and_state_keys_match_jitted_path(layout, mode):
                 jax.tree.map(lambda leaf, i=i: leaf[i], timestep.final_observation),
             )
     assert seen > 0 or mode == "next_step"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (3, "wrappers=3 is not a list"),
+        ([3], "expected wrappers of jaxenvs.wrappers"),
+        ([lambda env: None], "returned NoneType; expected a VectorEnv"),
+        ([gymnasium.wrappers.ClipReward], "around the result of make_gym"),
+        ([gymnasium.wrappers.vector.RecordEpisodeStatistics], "around the result of make_gym"),
+    ],
+)
+def test_things_that_are_not_wrappers_are_refused(given, expected):
+    for make in (jaxenvs.make_gym, jaxenvs.make_dm):
+        with pytest.raises(WrapperError, match=expected):
+            make("CartPole-v1", 2, wrappers=given)
 
 
 def test_wrappers_run_inside_the_step():

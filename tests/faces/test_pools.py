@@ -73,6 +73,8 @@ def test_a_pool_is_returned_unchanged():
         ({"output": "torch"}, "NumpyToTorch"),
         ({"num_envs": None, "seed": 0}, "seed is an argument of reset"),
         ({"num_envs": None, "autoreset_mode": "same_step"}, "pass num_envs"),
+        ({"num_envs": None, "backend": "serial"}, "backend for a single .*Pass num_envs"),
+        ({"num_envs": None, "validate": False}, "validate for a single .*Pass num_envs"),
     ],
 )
 def test_options_of_native_environments_are_refused(options, expected):
