@@ -213,9 +213,14 @@ def test_every_option_of_gymnasium_has_its_default(id):
 def test_changed_physics_change_the_motion_of_each_instance():
     gravity = np.array([[0.0, 0.0, -9.81], [0.0, 0.0, 0.0], [0.0, 0.0, 9.81]])
     env = jaxenvs.make_vec(
-        SMALL, 3, batched=["physics"], physics={"opt.gravity": gravity}, reset_noise_scale=0.0
+        SMALL,
+        3,
+        engine="mjx",
+        batched=["physics"],
+        physics={"opt.gravity": gravity},
+        reset_noise_scale=0.0,
     )
-    assert isinstance(env, VectorizedEnv)  # a pool has no such parameter
+    assert isinstance(env, VectorizedEnv)
     key = jax.random.key(0)
     state, _ = jax.device_get(jax.jit(env.reset)(key))
     state = state.replace(inner=state.inner.replace(qpos=np.float32([[0, 0.1]] * 3)))
