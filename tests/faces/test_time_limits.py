@@ -105,6 +105,8 @@ def assert_length(flags, limit, own):
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_given_limit_replaces_that_of_the_id(interface, limit):
     library, make, name_of, play = INTERFACES[interface]
+    if library == "gym/":
+        pytest.importorskip("gym")
     env = make(f"{library}Pendulum-v1", **name_of(limit))
     assert_length(play(env), limit, OWN["Pendulum-v1"])
     spec = getattr(env, "spec", None)
@@ -120,6 +122,22 @@ def test_given_limit_replaces_that_of_dm_control(make, limit):
     options = {} if make is serial else {"engine": "pool"}
     play = flags_of_dm if make is make_dm else flags_of_gymnasium
     assert_length(play(make(id, time_limit=limit, **options)), limit, OWN[id])
+
+
+@pytest.mark.parametrize("limit", [3, 202])
+def test_given_limit_replaces_that_of_envpool(limit):
+    pytest.importorskip("envpool")
+    with make_pool("envpool/Pendulum-v1", 2, num_workers=1, time_limit=limit) as pool:
+        assert_length(flags_of_gymnasium(pool), limit, OWN["Pendulum-v1"])
+
+
+@pytest.mark.parametrize("limit", [3, 202, None])
+@pytest.mark.parametrize("id", ["Pendulum-v1", "gymnasium/Pendulum-v1"])
+def test_given_limit_replaces_that_of_the_id_in_programs(id, limit):
+    options = {"backend": "serial"} if "/" in id else {}
+    env = jaxenvs.make_vec(id, 2, time_limit=limit, **options)
+    truncated = jaxenvs.rollout(env, None, 203, jax.random.key(0)).trajectory.truncated
+    assert_length(iter(np.asarray(truncated).any(axis=1)), limit, OWN["Pendulum-v1"])
 
 
 def test_library_without_limit_to_replace_refuses_one():
