@@ -19,7 +19,7 @@ class UnknownEnvironmentError(JaxenvsError, LookupError):
 
 
 class UnknownParameterError(JaxenvsError, TypeError):
-    """The environment has no parameter of that name."""
+    """There is no parameter of that name, or it was declared without a type."""
 
 
 class ParameterError(JaxenvsError, ValueError):

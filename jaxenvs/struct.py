@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from jaxenvs.errors import UnknownParameterError
+
 T = TypeVar("T")
 
 _STATIC = {"static": True}
@@ -36,7 +38,12 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     """Turns `cls` into a frozen dataclass and registers it as a pytree node, in place.
 
     Instances compare and hash by identity, because comparing arrays does not give a single bool.
+
+    Raises:
+        UnknownParameterError: the class body sets a field, or a new public name, without an
+            annotation.
     """
+    check_annotations(cls)
     own_repr = cls.__repr__ is not object.__repr__
     # A field without a default may share its name with an inherited property, as
     # `TimeLimit.time_limit` does. `dataclass` would take the property as the field's default, and
@@ -79,6 +86,41 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     # another environment.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def check_annotations(cls: type) -> None:
+    """Checks that everything in the body of `cls` that looks like a parameter is one.
+
+    Dataclasses ignore names without an annotation, so an inherited field would keep its default.
+    Methods, class variables and properties of a base class, and names that are private or in
+    capitals need no annotation.
+
+    Raises:
+        UnknownParameterError: a name lacks its annotation.
+    """
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()  # inherited ones
+    inherited = {field.name: field for field in fields}
+    known = {*getattr(cls, "__dataclass_fields__", ())}  # class variables, too
+    known.update(*map(vars, cls.__mro__[1:]))
+    for name, value in vars(cls).items():
+        if name.startswith("_") or name in vars(cls).get("__annotations__", {}):
+            continue
+        given = getattr(value, "__name__", f"{value!r:.40}")
+        if name in inherited:
+            kind = inherited[name].type
+            given = f"struct.static({given})" if is_static(inherited[name]) else given
+            fix = f"Write {name}: {getattr(kind, '__name__', kind)} = {given}."
+        elif name in known or name.isupper() or callable(value) or hasattr(value, "__get__"):
+            continue
+        elif isinstance(value, dataclasses.Field):
+            continue  # `dataclass` refuses it
+        else:
+            kind = type(value).__name__
+            fix = f"Write {name}: {kind} = {given}, or {name}: ClassVar = {given} for a constant."
+        raise UnknownParameterError(
+            f"{cls.__name__} sets {name} without an annotation, so it would not be a parameter."
+            f"  {fix}"
+        )
 
 
 def is_traced(*values: Any) -> bool:

@@ -1,6 +1,12 @@
 import jax
+import pytest
 
 from jaxenvs import struct
+from jaxenvs.core import Environment
+from jaxenvs.envs.classic_control.cartpole import CartPole
+from jaxenvs.errors import UnknownParameterError
+from jaxenvs.training import GAE, PPO, ActorCritic
+from jaxenvs.wrappers import TimeLimit, TransformReward
 
 
 def twin():
@@ -25,3 +31,51 @@ def test_leaves_carry_field_names_and_exclude_static_fields():
     assert key == jax.tree_util.GetAttrKey("speed") and leaf == 3.0
     doubled = jax.tree.map(lambda x: 2 * x, cls(speed=3.0, size=5))
     assert type(doubled) is cls and doubled.speed == 6.0 and doubled.size == 5
+
+
+# Parameters without an annotation
+
+
+@pytest.mark.parametrize(
+    ("base", "body", "fix"),
+    [
+        (CartPole, {"gravity": 1.6}, "gravity: float = 1.6"),
+        (CartPole, {"gravity": 2}, "gravity: float = 2"),
+        (CartPole, {"kinematics_integrator": "euler"}, r"= struct.static\('euler'\)"),
+        (CartPole, {"GRAVITY": 1.6, "gravity": property(lambda self: 1.6)}, "gravity: float"),
+        (CartPole, {"wind": 3.0}, "wind: float = 3.0, or wind: ClassVar = 3.0"),
+        (TimeLimit, {"time_limit": 9}, "time_limit: int = 9"),
+        (TransformReward, {"func": lambda self, reward: -reward}, "func: Callable = struct.static"),
+        (PPO, {"gamma": 0.9}, "gamma: float = 0.9"),
+        (GAE, {"discount": 0.9}, "discount: float = 0.9"),
+        (ActorCritic, {"hidden_sizes": (32,)}, r"hidden_sizes: .* = \(32,\)"),
+        (twin(), {"speed": 2.0}, "speed: float = 2.0"),
+    ],
+)
+def test_value_without_annotation_is_refused(base, body, fix):
+    with pytest.raises(UnknownParameterError, match=f"Own sets .* without an annotation.*{fix}"):
+        struct.pytree_dataclass(type(base)("Own", (base,), body))
+
+
+def test_annotated_value_overrides_the_inherited_default():
+    class Moon(CartPole):
+        gravity: float = 1.6
+        wind: float = 3.0
+
+    assert (Moon().gravity, Moon().replace(wind=4.0).wind) == (1.6, 4.0)
+
+
+def test_class_variables_properties_and_constants_need_no_annotation():
+    class Plain(Environment):
+        LEFT, RIGHT = 0, 1
+        _cache = None
+        inner_parameters = None
+        agents = ("a", "b")
+        action_space = observation_space = None
+        helper = max
+
+        def reset(self, key): ...
+
+        def step(self, state, action, key): ...
+
+    assert Plain().agents == ("a", "b") and jax.tree.leaves(Plain()) == []

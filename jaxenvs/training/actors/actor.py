@@ -86,6 +86,10 @@ class Networks(abc.ABC):
 class Actor(abc.ABC):
     """Network settings, from which `build` makes networks for an environment."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        struct.check_annotations(cls)
+
     @abc.abstractmethod
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> Networks:
         """Builds the networks for the spaces of one instance.

@@ -42,6 +42,10 @@ class Algorithm(abc.ABC):
     actor_type: ClassVar[type[Networks]]  # the networks that the losses need
     storage_type: ClassVar[type[Storage]]
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        struct.check_annotations(cls)  # also if it is not decorated
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
             rate: Any = getattr(self, field.name)

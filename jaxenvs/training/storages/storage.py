@@ -14,6 +14,10 @@ from jaxenvs.training.types import Sample, Transition, ValuedUnroll
 class Storage:
     """The base class of storages, pytrees that prepare collected experience for learning."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        struct.check_annotations(cls)  # also if it is not decorated
+
 
 @struct.pytree_dataclass
 class OnPolicyStorage(Storage, abc.ABC):
