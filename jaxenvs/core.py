@@ -33,7 +33,6 @@ from jaxenvs.errors import (
     RenderError,
     UnknownParameterError,
     WrapperError,
-    closest,
     describe,
 )
 from jaxenvs.spaces import Space
@@ -204,13 +203,6 @@ class Environment(abc.ABC, Generic[S]):
             UnknownParameterError: there is no such field. The message suggests the closest name.
             ParameterError: the parameter is a number and the new value is not.
         """
-        names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
-        for name in changes:
-            if name not in names:
-                raise UnknownParameterError(
-                    f'{type(self).__name__} has no parameter "{name}".{closest(name, names)}'
-                    f"  It has: {', '.join(names) or 'none'}."
-                )
         return dataclasses.replace(self, **checked_parameters(type(self), changes))  # pyright: ignore[reportArgumentType]
 
 

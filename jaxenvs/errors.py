@@ -135,10 +135,30 @@ def missing_extra(feature: str, package: str, extra: str) -> MissingExtraError:
 def closest(name: str, candidates: Iterable[str], count: int = 3) -> str:
     """Returns '  Close: "a", "b".' with the candidates most similar to `name`, or ""."""
     lowered = {candidate.lower(): candidate for candidate in candidates}
-    matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)
+    name = name.lower()
+    matches = [each for each in lowered if _initials(each) == name]  # lr for learning_rate
+    matches = matches or difflib.get_close_matches(name, lowered, n=count, cutoff=0.5)
     if not matches:
         return ""
     return "  Close: " + ", ".join(f'"{lowered[match]}"' for match in matches) + "."
+
+
+def _initials(name: str) -> str:
+    return "".join(word[:1] for word in name.split("_"))
+
+
+def check_parameters(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises UnknownParameterError if a name in `given` is not in `known`.
+
+    `owner` begins the message: what the parameters belong to.
+    """
+    known = [*known]
+    for name in given:
+        if name not in known:
+            raise UnknownParameterError(
+                f'{owner} has no parameter "{name}".{closest(name, known)}'
+                f"  It has: {', '.join(known) or 'none'}."
+            )
 
 
 def check_integer(error: type[JaxenvsError], name: str, value: Any, least: int | None = 1) -> int:

@@ -1,6 +1,8 @@
 """Immutable pytree dataclasses whose fields are either leaves or static."""
 
 import dataclasses
+import functools
+import inspect
 from typing import Any, TypeVar, dataclass_transform
 
 import chex
@@ -8,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from jaxenvs.errors import UnknownParameterError
+from jaxenvs.errors import UnknownParameterError, check_parameters
 
 T = TypeVar("T")
 
@@ -41,7 +43,7 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
 
     Raises:
         UnknownParameterError: the class body sets a field, or a new public name, without an
-            annotation.
+            annotation. The constructor raises it if it gets an argument that is not a field.
     """
     check_annotations(cls)
     own_repr = cls.__repr__ is not object.__repr__
@@ -56,10 +58,13 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     for name in properties:
         if name not in vars(cls):
             setattr(cls, name, dataclasses.field())
+    own_init = "__init__" in vars(cls)
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=not own_repr)(cls)
     for name in properties:
         if name not in vars(cls):
             setattr(cls, name, None)
+    if not own_init:
+        cls.__init__ = _with_suggestions(cls.__init__)
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     leaves = [field.name for field in fields if not is_static(field)]
     fixed = [field.name for field in fields if is_static(field)]
@@ -121,6 +126,21 @@ def check_annotations(cls: type) -> None:
             f"{cls.__name__} sets {name} without an annotation, so it would not be a parameter."
             f"  {fix}"
         )
+
+
+def _with_suggestions(init: Any) -> Any:
+    """Returns the constructor of a dataclass, whose errors name fields like a misspelled one."""
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            _, *names = inspect.signature(init).parameters
+            check_parameters(type(self).__name__, kwargs, names)
+            raise
+
+    return __init__
 
 
 def is_traced(*values: Any) -> bool:

@@ -79,3 +79,16 @@ def test_class_variables_properties_and_constants_need_no_annotation():
         def step(self, state, action, key): ...
 
     assert Plain().agents == ("a", "b") and jax.tree.leaves(Plain()) == []
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "closest"),
+    [(PPO, "lr", "learning_rate"), (PPO, "gama", "gamma"), (CartPole, "gravty", "gravity")],
+)
+def test_misspelled_argument_of_a_constructor_names_the_closest(cls, name, closest):
+    words = f'{cls.__name__} has no parameter "{name}".  Close: "{closest}".*It has: '
+    for make in (cls, cls().replace):
+        with pytest.raises(UnknownParameterError, match=words):
+            make(**{name: 1.0})
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        TimeLimit(CartPole())

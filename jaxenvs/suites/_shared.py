@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import chex
@@ -18,9 +18,8 @@ from jaxenvs.errors import (
     JaxenvsError,
     RenderError,
     SpaceError,
-    UnknownParameterError,
     WrapperError,
-    closest,
+    check_parameters,
 )
 from jaxenvs.struct import is_traced
 from jaxenvs.wrappers import TimeLimit
@@ -163,17 +162,6 @@ def check_single(
                 " resets instances itself.  Pass the environment without this wrapper."
             )
         layer = vars(layer).get(inner)
-
-
-def check_parameters(id: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises UnknownParameterError if a name in `given` is not in `known`."""
-    known = [*known]
-    for name in given:
-        if name not in known:
-            raise UnknownParameterError(
-                f'{id} has no parameter "{name}".{closest(name, known)}'
-                f"  It has: {', '.join(known) or 'none'}."
-            )
 
 
 def replace_parameters(

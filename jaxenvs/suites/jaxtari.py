@@ -11,13 +11,12 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import InstallationError, missing_extra
+from jaxenvs.errors import InstallationError, check_parameters, missing_extra
 from jaxenvs.suites._shared import (
     Adapter,
     ByIdentity,
     by_name,
     check_kind,
-    check_parameters,
     field_names,
     from_gymnax_space,
     unbounded,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxenvs import loops, spaces, struct
-from jaxenvs.errors import TrainingError, closest
+from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Actor, Features, Networks
 from jaxenvs.training.optimizers import Schedule, global_norm
 from jaxenvs.training.storages.storage import OnPolicyStorage, Storage
@@ -359,14 +359,9 @@ class Algorithm(abc.ABC):
         """Returns a copy with other hyperparameters.
 
         Raises:
-            TrainingError: there is no such hyperparameter; the message suggests the closest name.
+            UnknownParameterError: there is no such hyperparameter; the message suggests the closest
+                name.
         """
-        names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
-        for name in changes:
-            if name not in names:
-                raise TrainingError(
-                    f'{type(self).__name__} has no hyperparameter "{name}".{closest(name, names)}'
-                )
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportType]
 
     def _learns_from(self) -> str:
