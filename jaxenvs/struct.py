@@ -8,6 +8,7 @@ from typing import Any, TypeVar, dataclass_transform
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from jaxenvs.errors import UnknownParameterError, check_parameters
@@ -39,7 +40,9 @@ def is_static(field: dataclasses.Field) -> bool:
 def pytree_dataclass(cls: type[T]) -> type[T]:
     """Turns `cls` into a frozen dataclass and registers it as a pytree node, in place.
 
-    Instances compare and hash by identity, because comparing arrays does not give a single bool.
+    Instances compare and hash by value: they are equal if static fields are equal, and leaves have
+    equal values and the same types, so that a program compiled for one fits the other. `1`, `1.0`
+    and `np.float32(1)` differ. A traced leaf is equal only to itself.
 
     Raises:
         UnknownParameterError: the class body sets a field, or a new public name, without an
@@ -65,6 +68,8 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
             setattr(cls, name, None)
     if not own_init:
         cls.__init__ = _with_suggestions(cls.__init__)
+    if cls.__eq__ is object.__eq__:
+        cls.__eq__, cls.__hash__ = equal_by_value, hash_by_value
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     leaves = [field.name for field in fields if not is_static(field)]
     fixed = [field.name for field in fields if is_static(field)]
@@ -141,6 +146,34 @@ def _with_suggestions(init: Any) -> Any:
             raise
 
     return __init__
+
+
+def equal_by_value(self: Any, other: Any) -> bool:
+    """Returns whether two trees have the same structure and leaves of equal types and values."""
+    if self is other or type(self) is not type(other):
+        return self is other
+    (leaves, structure), (others, other_structure) = map(jax.tree.flatten, (self, other))
+    return structure == other_structure and all(map(_equal_leaves, leaves, others))
+
+
+def hash_by_value(self: Any) -> int:
+    """Returns a hash that is equal for trees that are `equal_by_value`, without reading arrays."""
+    # The hash of NaN depends on the object.
+    leaves = [
+        x if isinstance(x, int | float) and x == x else type(x) for x in jax.tree.leaves(self)
+    ]
+    return hash((type(self), *leaves))
+
+
+def _equal_leaves(one: Any, other: Any) -> bool:
+    if one is other or type(one) is not type(other) or is_traced(one):
+        return one is other
+    if isinstance(one, np.ndarray | np.generic | jax.Array):
+        types = [(x.dtype, x.shape, getattr(x, "weak_type", False)) for x in (one, other)]
+        if types[0] != types[1] or jnp.issubdtype(one.dtype, jax.dtypes.extended):
+            return False
+        return np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    return repr(one) == repr(other) if isinstance(one, float) else bool(one == other)
 
 
 def is_traced(*values: Any) -> bool:

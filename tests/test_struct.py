@@ -1,4 +1,9 @@
+import copy
+import functools
+
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jaxenvs import struct
@@ -92,3 +97,46 @@ def test_misspelled_argument_of_a_constructor_names_the_closest(cls, name, close
             make(**{name: 1.0})
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         TimeLimit(CartPole())
+
+
+# Equality
+
+
+def test_instances_are_equal_by_value():
+    make, box = twin(), struct.pytree_dataclass(type("Box", (), {"__annotations__": {"x": object}}))
+    assert make(speed=2.0) == make(speed=2.0) and hash(make(speed=2.0)) == hash(make(speed=2.0))
+    assert make() != make(speed=2.0) and make() != make(size=9) and make() != twin()()
+    values = [
+        *(1, 1.0, True, 0.0, -0.0, None, "1", np.float32(1), np.float64(1)),
+        *(np.ones(2), np.zeros(2), np.ones((2, 1)), np.ones(2, np.float32)),
+        *(jnp.ones(2), jnp.zeros(2), jnp.float32(1), jnp.asarray(1.0), jnp.int32(1)),
+        *((1, 1.0), {"a": 1.0}, {"b": 1.0}, float("nan")),
+    ]
+    for i, value in enumerate(values):
+        for j, other in enumerate(values):
+            one, copied = box(value), box(copy.deepcopy(other))
+            assert (one == copied) == (i == j), (value, other)
+            assert i != j or hash(one) == hash(copied)
+
+
+def test_environments_with_equal_values_share_a_compiled_program():
+    traces = []
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def limit(env):
+        traces.append(env)
+        return jnp.int32(env.time_limit)
+
+    for number in (3, 3, 4, 3):
+        assert limit(TimeLimit(CartPole(), time_limit=number)) == number
+    assert len(traces) == 2
+
+
+def test_traced_leaves_are_equal_only_to_themselves():
+    @jax.jit
+    def compare(one, other):
+        first, second = CartPole(gravity=one), CartPole(gravity=other)
+        assert first == CartPole(gravity=one) and first != second and first != CartPole()
+        return one
+
+    compare(9.8, 9.8)
