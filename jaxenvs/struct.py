@@ -70,23 +70,28 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
         cls.__init__ = _with_suggestions(cls.__init__)
     if cls.__eq__ is object.__eq__:
         cls.__eq__, cls.__hash__ = equal_by_value, hash_by_value
-    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-    leaves = [field.name for field in fields if not is_static(field)]
-    fixed = [field.name for field in fields if is_static(field)]
-    paths = [jax.tree_util.GetAttrKey(name) for name in leaves]
+
+    @functools.cache
+    def names() -> tuple[list[str], list[str]]:
+        """Returns the names of leaves and of static fields."""
+        # Not known yet: cloudpickle makes a class without a body and adds its attributes later.
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        static_ones = [field.name for field in fields if is_static(field)]
+        return [field.name for field in fields if not is_static(field)], static_ones
 
     def flatten(instance: Any) -> tuple[list[Any], tuple[Any, ...]]:
-        values = vars(instance)
+        values, (leaves, fixed) = vars(instance), names()
         return [values[name] for name in leaves], tuple(values[name] for name in fixed)
 
     def flatten_with_keys(instance: Any) -> tuple[list[Any], tuple[Any, ...]]:
         children, static_values = flatten(instance)
+        paths = map(jax.tree_util.GetAttrKey, names()[0])
         return list(zip(paths, children, strict=True)), static_values
 
     def unflatten(static_values: tuple[Any, ...], children: Any) -> Any:
         # Bypass the constructor: JAX also builds trees whose leaves are placeholders, axis numbers
         # or None, and `__post_init__` should not have to accept those.
-        instance = object.__new__(cls)
+        instance, (leaves, fixed) = object.__new__(cls), names()
         vars(instance).update(zip(leaves, children, strict=True))
         vars(instance).update(zip(fixed, static_values, strict=True))
         return instance

@@ -1,6 +1,8 @@
 import copy
 import functools
+import pickle
 
+import cloudpickle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +38,21 @@ def test_leaves_carry_field_names_and_exclude_static_fields():
     assert key == jax.tree_util.GetAttrKey("speed") and leaf == 3.0
     doubled = jax.tree.map(lambda x: 2 * x, cls(speed=3.0, size=5))
     assert type(doubled) is cls and doubled.speed == 6.0 and doubled.size == 5
+
+
+def test_class_from_cloudpickle_keeps_its_leaves(monkeypatch):
+    class Windy(CartPole):
+        wind: float = 2.0
+        size: int = struct.static(8)
+
+    data = cloudpickle.dumps(Windy(wind=3.0, size=5))
+    # In another process the class does not exist yet.
+    tracker = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID
+    monkeypatch.setattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", type(tracker)())
+    found = pickle.loads(data)
+    assert type(found) is not Windy and jax.tree.leaves(found)[-1] == 3.0
+    doubled = jax.tree.map(lambda x: 2 * x, found)
+    assert (doubled.wind, doubled.size) == (6.0, 5)
 
 
 # Parameters without an annotation
