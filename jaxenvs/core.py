@@ -10,6 +10,7 @@ import abc
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,7 +19,10 @@ from typing import (
     Literal,
     Self,
     TypeVar,
+    Union,
     dataclass_transform,
+    get_args,
+    get_origin,
 )
 
 import chex
@@ -399,6 +403,19 @@ class VectorEnv(abc.ABC, Generic[S]):
 
 
 Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> action
+
+
+def is_number(field: dataclasses.Field) -> bool:
+    """Returns whether a parameter is a single number, by its default or its type."""
+    kinds: Any = [field.type]
+    if isinstance(field.type, str):  # from __future__ import annotations
+        kinds = map(str.strip, field.type.split("|"))
+    elif get_origin(field.type) in (Union, UnionType):
+        kinds = get_args(field.type)
+    kinds = {getattr(kind, "__name__", kind) for kind in kinds} - {"None", "NoneType"}
+    return not struct.is_static(field) and (
+        isinstance(field.default, int | float) or kinds <= {"int", "float", "bool"}
+    )
 
 
 def checked_parameters(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -716,7 +716,7 @@ def _wrapper_settings(cls: type) -> dict[str, Any]:
         if name == "dtype":
             known["dtype"] = str
         elif name != "env":
-            known[name] = _NUMBERS if np.ndarray in options(hint) else hint
+            known[name] = _NUMBERS if {float, np.ndarray} & {*options(hint)} else hint
     return known
 
 

@@ -20,7 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, loops, prng, struct
 from jaxenvs.chunks import overwrite_where
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, is_number
 from jaxenvs.errors import (
     RandomKeyError,
     UnknownParameterError,
@@ -77,6 +77,10 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     mesh_axis: str | None = struct.static(None)
     one_kernel: bool = struct.static(False)  # set by `in_one_kernel`
 
+    def __post_init__(self) -> None:
+        _check_batched(self)
+        _check_numbers(self.env, self._axes)
+
     def __repr__(self) -> str:
         changed = [
             f"{field.name}={getattr(self, field.name)!r}"
@@ -110,9 +114,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def replace(self, **changes: Any) -> "VectorizedEnv[S]":
         """Returns a copy with some parameters changed: `env.replace(gravity=3.7)`."""
-        changed = dataclasses.replace(self, env=self.env.replace(**changes))
-        _check_batched(changed)
-        return changed
+        return dataclasses.replace(self, env=self.env.replace(**changes))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -430,7 +432,8 @@ def vectorize(
 
     Raises:
         VectorizeError: an argument is invalid: N, the mode, the chunk, `stagger`, `mesh_axis`
-            without `mesh`, or the value of a batched parameter.
+            without `mesh`, the value of a batched parameter, or an array instead of a number for a
+            parameter that is not batched.
         UnknownParameterError: `batched` contains a name that is not a parameter of `env`.
         ShardingError: N is not divisible by the size of the mesh axis, or there is no such axis.
 
@@ -478,7 +481,7 @@ def vectorize(
         )
     batched = (batched,) if isinstance(batched, str) else tuple(batched)
     _check_names(env, batched)
-    vector_env = VectorizedEnv(
+    return VectorizedEnv(
         env=env,
         num_envs=int(num_envs),
         autoreset_mode=autoreset_mode,
@@ -488,8 +491,6 @@ def vectorize(
         mesh=mesh,
         mesh_axis=mesh_axis,
     )
-    _check_batched(vector_env)
-    return vector_env
 
 
 def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
@@ -622,6 +623,29 @@ def _check_batched(vector_env: VectorizedEnv) -> None:
             )
 
     jax.tree.map(check, vector_env._axes, vector_env.env, is_leaf=lambda axis: axis is None)
+
+
+def _check_numbers(env: Any, axes: Any) -> None:
+    """Checks that parameters that are numbers are not arrays.
+
+    Args:
+        env: an environment.
+        axes: a tree like `env`: 0 if a parameter has a row per instance, otherwise None.
+    """
+    for field in dataclasses.fields(env):
+        value, axis = (getattr(part, field.name) for part in (env, axes))
+        is_batched = axis is not None
+        if is_number(field) and getattr(value, "ndim", 0) > is_batched:
+            expected, fix = "a number", f'batched=["{field.name}"] for a number per instance'
+            if is_batched:
+                expected, fix = "a number per instance", f"an array of shape [{len(value)}]"
+            raise VectorizeError(
+                f"{type(env).__name__} got {field.name} of {describe(value)}; expected {expected}."
+                f"  Pass {fix}."
+            )
+    inner = getattr(env, "inner_parameters", None)
+    if inner is not None:
+        _check_numbers(getattr(env, inner), getattr(axes, inner))
 
 
 def _check_mask(mask: Any, num_envs: int) -> Any:

@@ -44,7 +44,7 @@ class TransformReward(Transform):
 class ScaleReward(Transform):
     """Multiplies every reward by `scale`, which is a leaf."""
 
-    scale: chex.Numeric
+    scale: float
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         scale = jnp.asarray(self.scale, timestep.reward.dtype)
@@ -54,7 +54,7 @@ class ScaleReward(Transform):
 class AddRewardNoise(Transform):
     """Adds normal noise with the standard deviation `noise_scale`, a leaf, to every reward."""
 
-    noise_scale: chex.Numeric
+    noise_scale: float
 
     def on_reset(self, timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
         return jnp.float32(0), timestep
@@ -77,8 +77,8 @@ class ClipReward(Transform):
         WrapperError: `min_reward` is above `max_reward`, or neither is given.
     """
 
-    min_reward: chex.Numeric | None = None
-    max_reward: chex.Numeric | None = None
+    min_reward: float | None = None
+    max_reward: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

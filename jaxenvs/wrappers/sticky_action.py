@@ -38,7 +38,7 @@ class StickyAction(Transform):
     Source: M. C. Machado et al., Revisiting the Arcade Learning Environment, 2018, section 5.2.
     """
 
-    repeat_action_probability: chex.Numeric
+    repeat_action_probability: float
     repeat_action_duration: int | tuple[int, int] = struct.static(1)
 
     def __post_init__(self) -> None:

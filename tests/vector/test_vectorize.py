@@ -1,6 +1,7 @@
 """Vectorized environments: errors, batched parameters, staggered starts, transformations."""
 
 import copy
+import dataclasses
 import functools
 import pickle
 
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs import spaces
-from jaxenvs.core import Environment, TimeStep
+from jaxenvs import spaces, wrappers
+from jaxenvs.core import Environment, TimeStep, is_number
 from jaxenvs.errors import ActionError, RandomKeyError, UnknownParameterError, VectorizeError
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import NormalizeReward
+from tests.ids import one_id_per_class
 
 KEY = jax.random.key(0)
 
@@ -164,6 +166,48 @@ def test_batched_parameters_match_separate_environments(batched):
         chex.assert_trees_all_close(instance(together, i), instance(separate, i), atol=1e-5)
     lengths = 40 // np.maximum(1, np.sum(together.done, axis=0))
     assert ("time_limit" not in batched) == (lengths == 3).all()
+
+
+@pytest.mark.parametrize("id", one_id_per_class())
+def test_array_for_a_number_is_refused_unless_batched(id):
+    env = jaxenvs.make(id).unwrapped
+    for field in filter(is_number, dataclasses.fields(env)):
+        values = np.full(3, getattr(env, field.name))
+        changed = env.replace(**{field.name: values})
+        with pytest.raises(VectorizeError, match=rf'got {field.name} .*batched=\["{field.name}"\]'):
+            jaxenvs.vectorize(changed, 3)
+        batched = jaxenvs.vectorize(changed, 3, batched=field.name)
+        assert batched.parameters[field.name].shape == (3,)
+        with pytest.raises(VectorizeError, match=rf"got {field.name} .* an array of shape \[3\]"):
+            batched.replace(**{field.name: np.full((3, 3), values)})
+
+
+def test_array_for_a_number_is_refused_everywhere():
+    values = jnp.array([1.0, 10.0, 100.0])
+    vector_env = jaxenvs.make_vec("Pendulum-v1", 3)
+    sticky = {"repeat_action_probability": jnp.array([0.0, 0.5, 1.0])}
+    for name, make in {
+        "g": lambda: jaxenvs.make_vec("Pendulum-v1", 3, g=values),
+        "mass": lambda: vector_env.replace(mass=values),
+        "length": lambda: jaxenvs.make_gym("Pendulum-v1", 3, length=values),
+        "dt": lambda: jaxenvs.make_gym("Pendulum-v1", dt=values),
+        "time_limit": lambda: vector_env.replace(time_limit=jnp.array([1, 2, 3])),
+        "scale": lambda: vector_env.wrap(wrappers.ScaleReward, values),
+        "max_reward": lambda: vector_env.wrap(wrappers.ClipReward, None, values),
+        "repeat_action_probability": lambda: vector_env.wrap(wrappers.StickyAction, **sticky),
+    }.items():
+        with pytest.raises(VectorizeError, match=f"got {name} of .*; expected a number"):
+            make()
+
+
+def test_traced_numbers_and_arrays_by_default_are_accepted():
+    def reward(g):
+        env = jaxenvs.make_vec("Pendulum-v1", 2).replace(g=g)
+        return env.step(env.reset(KEY)[0], jnp.zeros((2, 1)), KEY)[1].reward
+
+    assert jax.eval_shape(jax.vmap(reward), jnp.ones(3)).shape == (3, 2)
+    bandit = jaxenvs.make_vec("bsuite/bandit-v0", 2, rewards=np.linspace(0, 1, 11))
+    assert bandit.parameters["rewards"].shape == (11,)
 
 
 def test_replacing_parameters_does_not_recompile():
