@@ -8,6 +8,7 @@ Both functions are pure. They describe a single instance and return the same pyt
 
 import abc
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import UnionType
@@ -32,6 +33,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxenvs import struct
+from jaxenvs.calls import checked_reset, checked_step
 from jaxenvs.errors import (
     ParameterError,
     RenderError,
@@ -113,6 +115,11 @@ class Environment(abc.ABC, Generic[S]):
     Declare a field that determines shapes or control flow as static:
     `size: int = struct.static(8)`. Every subclass becomes a dataclass automatically; do not
     decorate it. `step` never resets the environment.
+
+    Calls of `reset` and `step` are checked when they are traced, also in wrappers and in your own
+    classes: `RandomKeyError` if the key is not one random key, `ActionError` if the action does not
+    have the structure, shapes and kinds of `action_space`, and `StateError` if the state is another
+    environment's.
     """
 
     # The field that contains further parameters, such as those of a wrapped environment.
@@ -121,6 +128,9 @@ class Environment(abc.ABC, Generic[S]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         struct.pytree_dataclass(cls)
+        for name, checked in (("reset", checked_reset), ("step", checked_step)):
+            if inspect.isfunction(method := vars(cls).get(name)):
+                setattr(cls, name, checked(method))
 
     @property
     @abc.abstractmethod

@@ -58,6 +58,10 @@ class RandomKeyError(JaxenvsError, TypeError):
     """A key is not a JAX random key."""
 
 
+class StateError(JaxenvsError, ValueError):
+    """A state does not belong to the environment that was asked to step it."""
+
+
 class RolloutError(JaxenvsError, ValueError):
     """An argument of a rollout or an evaluation is invalid."""
 

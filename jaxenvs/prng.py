@@ -31,6 +31,7 @@ T = TypeVar("T")
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY, _ZERO = np.uint32(0x1BD11BDA), np.uint32(0)
 _STANDARD = "threefry2x32"
+_RAW_KEYS = {2: _STANDARD, 4: "rbg"}  # generators by the number of words
 _OTHER_GENERATOR = 0x464F5247  # the domain for keys converted from other generators
 
 
@@ -100,16 +101,29 @@ def as_typed_key(key: Any) -> chex.PRNGKey:
     Raises:
         RandomKeyError: `key` is neither a typed key nor a raw key.
     """
-    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        words = {2: _STANDARD, 4: "rbg"}.get((getattr(key, "shape", None) or (0,))[-1])
-        if words is None or getattr(key, "dtype", None) != jnp.uint32:
-            raise RandomKeyError(
-                f"expected a random key, got {describe(key)}.  Use jax.random.key(seed)."
-            )
-        key = jax.random.wrap_key_data(jnp.asarray(key), impl=words)
+    if shape_of_keys(key) is None:
+        raise RandomKeyError(
+            f"expected a random key, got {describe(key)}.  Use jax.random.key(seed)."
+        )
+    if not _is_typed(key):
+        words = jnp.asarray(key)
+        key = jax.random.wrap_key_data(words, impl=_RAW_KEYS[words.shape[-1]])
     if str(jax.random.key_impl(key)) == _STANDARD or is_unrolled(key):
         return key
     return _to_threefry(key)
+
+
+def shape_of_keys(value: Any) -> tuple[int, ...] | None:
+    """Returns the shape of an array of typed or raw keys, () for one key; None for other values."""
+    if _is_typed(value):
+        return value.shape
+    shape = getattr(value, "shape", ())
+    is_raw = getattr(value, "dtype", None) == jnp.uint32 and shape and shape[-1] in _RAW_KEYS
+    return shape[:-1] if is_raw else None
+
+
+def _is_typed(value: Any) -> bool:
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _to_threefry(key: chex.PRNGKey) -> chex.PRNGKey:

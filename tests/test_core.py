@@ -7,13 +7,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs import spaces, struct
+import jaxenvs
+from jaxenvs import calls, spaces, struct, wrappers
 from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
-from jaxenvs.envs.classic_control.mountain_car import MountainCar
-from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError, WrapperError
+from jaxenvs.envs.classic_control.mountain_car import MountainCar, MountainCarState
+from jaxenvs.errors import (
+    ActionError,
+    JaxenvsError,
+    RandomKeyError,
+    RenderError,
+    StateError,
+    UnknownParameterError,
+    WrapperError,
+)
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers import TimeLimit
+from tests.ids import SLOW_TO_COMPILE, one_id_per_class
 
 KEY = jax.random.key(0)
 
@@ -129,6 +139,134 @@ def test_missing_render_is_reported():
 def test_plain_environment_has_no_wrapper_and_no_limit():
     env = Grid()
     assert env.unwrapped is env and env.time_limit is None
+
+
+# Arguments of reset and step
+
+
+def step_with(env, action, state=None, key=KEY):
+    state = jax.eval_shape(env.reset, KEY)[0] if state is None else state
+    return jax.eval_shape(lambda state: env.step(state, action, key), state)
+
+
+@pytest.mark.parametrize("id", sorted({*one_id_per_class()} - {*SLOW_TO_COMPILE}))
+def test_actions_outside_of_the_space_are_refused(id):
+    env = jaxenvs.make(id)
+    shape, dtype = env.action_space.shape, env.action_space.dtype
+    other = np.float32 if np.issubdtype(dtype, np.integer) else np.int32
+    step_with(env, np.zeros(shape, dtype))
+    for action in (None, "1", [1], {"a": 1}, np.zeros((1, *shape), dtype), np.zeros(shape, other)):
+        with pytest.raises(ActionError) as refused:
+            step_with(env, action)
+        expected = f"expected {dtype}{[*shape]}"
+        assert type(env.unwrapped).__name__ in str(refused.value) and expected in str(refused.value)
+
+
+def test_actions_may_be_python_numbers_in_range():
+    env = TimeLimit(MountainCar(), time_limit=5)
+    state, _ = env.reset(KEY)
+    chex.assert_trees_all_equal(env.step(state, 2, KEY), env.step(state, jnp.int32(2), KEY))
+    for action in (1.0, True, 2**32, np.int64(2**32)):
+        with pytest.raises(ActionError, match="MountainCar"):
+            env.step(state, action, KEY)
+
+
+def test_actions_of_wrappers_are_those_of_their_own_space():
+    env = MountainCar().wrap(wrappers.TransformAction, lambda x: x[0], spaces.MultiDiscrete([3]))
+    with pytest.raises(ActionError, match=r"expected int32\[1\]"):
+        step_with(env, 1)
+    assert step_with(env, np.ones(1, np.int32))[1].reward.shape == ()
+
+
+def test_actions_passed_to_a_base_class_are_not_checked():
+    class Throttle(MountainCar):
+        action_space = spaces.Box(-1.0, 1.0, ())
+
+        def step(self, state, action, key):
+            return super().step(state, (action > 0).astype(jnp.int32) * 2, key)
+
+    assert step_with(Throttle(), np.float32(0.5))[1].reward.shape == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (0, "expected a random key, got int"),
+        (None, "expected a random key, got NoneType"),
+        (jnp.int32(0), r"expected a random key, got int32\[\]"),
+        (
+            jax.random.split(KEY, 3),
+            r"expected one key, got keys of shape \[3\].*vectorize\(env, 3\)",
+        ),
+    ],
+    ids=["int", "none", "array", "three"],
+)
+def test_keys_that_are_not_one_key_are_refused(key, words):
+    env = TimeLimit(MountainCar(), time_limit=5)
+    with pytest.raises(RandomKeyError, match=f"reset of MountainCar {words}"):
+        env.reset(key)
+    with pytest.raises(RandomKeyError, match=f"step of MountainCar .*{words}"):
+        step_with(env, 1, key=key)
+    raw = jax.random.PRNGKey(0)
+    assert jax.eval_shape(env.reset, raw)[1].reward.shape == ()
+
+
+@pytest.mark.parametrize("env", [MountainCar(), vectorize(MountainCar(), 2)], ids=repr)
+def test_key_as_the_first_argument_names_the_order(env):
+    state, _ = jax.eval_shape(env.reset, KEY)
+    with pytest.raises(RandomKeyError, match=r"Call step\(state, action, key\)"):
+        jax.eval_shape(lambda state: env.step(KEY, state, jnp.int32(1)), state)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: CountingEnv(),
+        lambda: TimeLimit(MountainCar(), time_limit=5),
+        lambda: vectorize(MountainCar(), 2, autoreset_mode="next_step"),
+        lambda: vectorize(MountainCar(), 2, autoreset_mode="disabled"),
+        lambda: vectorize(MountainCar(), 3),
+    ],
+)
+def test_states_of_other_environments_are_refused(other):
+    state, _ = jax.eval_shape(other().reset, KEY)
+    words = r"step of MountainCar.* expected MountainCarState\("
+    with pytest.raises(StateError, match=words):
+        step_with(vectorize(MountainCar(), 2), np.ones(2, np.int32), state)
+    if not isinstance(state, MountainCarState):
+        with pytest.raises(StateError, match=words):
+            step_with(MountainCar(), 1, state)
+
+
+def test_state_with_the_fields_of_another_is_refused():
+    cart_pole, pendulum = (jaxenvs.make(id) for id in ("CartPole-v1", "Pendulum-v1"))
+    state, _ = jax.eval_shape(cart_pole.reset, KEY)  # it has an angle and its velocity, too
+    with pytest.raises(StateError, match=r"step of Pendulum got .*CartPoleState.*PendulumState"):
+        step_with(pendulum, np.zeros(1, np.float32), state)
+
+
+def test_errors_of_an_environment_itself_stay_as_they_are():
+    class Broken(MountainCar):
+        def step(self, state, action, key):
+            raise ValueError("out of order")
+
+    with pytest.raises(ValueError, match="out of order"):
+        step_with(Broken(), 1)
+
+
+def test_checks_leave_the_program_as_it_is(monkeypatch):
+    env, wrapped = MountainCar(), TimeLimit(MountainCar(), time_limit=5)
+    state, _ = env.reset(KEY)
+    arguments = (state, jnp.int32(1), KEY)
+    unchecked = jax.make_jaxpr(lambda *args: MountainCar.step.__wrapped__(env, *args))(*arguments)
+    assert str(jax.make_jaxpr(env.step)(*arguments)) == str(unchecked)
+
+    checked = []
+    monkeypatch.setattr(calls, "check_action", lambda *args: checked.append(args))
+    step_with(wrapped, jnp.int32(1))
+    assert len(checked) == 1
+    step_with(vectorize(wrapped, 2), jnp.ones(2, jnp.int32))  # it checks the whole batch
+    assert len(checked) == 1
 
 
 # Wrapper

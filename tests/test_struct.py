@@ -11,7 +11,7 @@ import pytest
 from jaxenvs import struct
 from jaxenvs.core import Environment
 from jaxenvs.envs.classic_control.cartpole import CartPole
-from jaxenvs.errors import UnknownParameterError
+from jaxenvs.errors import RandomKeyError, UnknownParameterError
 from jaxenvs.training import GAE, PPO, ActorCritic
 from jaxenvs.wrappers import TimeLimit, TransformReward
 
@@ -45,6 +45,9 @@ def test_class_from_cloudpickle_keeps_its_leaves(monkeypatch):
         wind: float = 2.0
         size: int = struct.static(8)
 
+        def reset(self, key):
+            return super().reset(key)
+
     data = cloudpickle.dumps(Windy(wind=3.0, size=5))
     # In another process the class does not exist yet.
     tracker = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID
@@ -53,6 +56,9 @@ def test_class_from_cloudpickle_keeps_its_leaves(monkeypatch):
     assert type(found) is not Windy and jax.tree.leaves(found)[-1] == 3.0
     doubled = jax.tree.map(lambda x: 2 * x, found)
     assert (doubled.wind, doubled.size) == (6.0, 5)
+    with pytest.raises(RandomKeyError):
+        jax.eval_shape(found.reset, 0)
+    assert jax.eval_shape(found.reset, jax.random.key(0))[1].reward.shape == ()
 
 
 # Parameters without an annotation

@@ -19,6 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, loops, prng, struct
+from jaxenvs.calls import call_with_state, check_order, without_checks
 from jaxenvs.chunks import overwrite_where
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, is_number
 from jaxenvs.errors import (
@@ -150,13 +151,16 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
         Raises:
             ActionError: the action has the wrong structure, shape or dtype kind.
+            StateError: the state belongs to another environment, mode or N.
+            RandomKeyError: the key is not a key, or their number is neither 1 nor N.
         """
-        action = check_action(
-            self.single_action_space, action, self.num_envs, type(self.env.unwrapped).__name__
-        )
+        check_order(state, key)
+        name = type(self.env.unwrapped).__name__
+        action = check_action(self.single_action_space, action, self.num_envs, name)
         # Without the barrier, XLA recomputes the actions, and their random draws, at every use.
         action = lax.optimization_barrier(action)
-        return self._run(VectorizedEnv._step, key, state, action)
+        step = partial(self._run, VectorizedEnv._step, key, state, action)
+        return call_with_state(self, f"{name} with num_envs={self.num_envs}", step, state, key)
 
     def reset_where(
         self, mask: jax.Array, state: Any, timestep: TimeStep, key: chex.PRNGKey
@@ -248,12 +252,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     ) -> tuple[Any, TimeStep]:
         instance_keys = self._instance_keys(key, first)
         step = jax.vmap(lambda env, *args: env.step(*args), in_axes=(self._axes, 0, 0, 0))
-        # A state may contain keys.
-        return prng.as_standard_keys(step(self.env, inner, action, instance_keys))
+        with without_checks():
+            result = step(self.env, inner, action, instance_keys)
+        return prng.as_standard_keys(result)  # a state may contain keys
 
     def _reset_instances(self, env: Any, instance_keys: chex.PRNGKey) -> tuple[Any, TimeStep]:
         reset = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))
-        inner, timestep = prng.as_standard_keys(reset(env, instance_keys))
+        with without_checks():
+            inner, timestep = prng.as_standard_keys(reset(env, instance_keys))
         return inner, _copy_to_final(timestep)
 
     def _autoreset(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
