@@ -73,10 +73,12 @@ def make(
     """
     spec = _find(id)
     entry_point = _load(spec, spec.entry_point)
-    params = {**spec.kwargs, **params}
-    params = _check_params(id, entry_point, params)
     check_limit_argument(id, time_limit)
-    env = entry_point(**params)
+    try:
+        env = entry_point(**_check_params(id, entry_point, {**spec.kwargs, **params}))
+    except TypeError:
+        _check_not_misplaced(id, params)
+        raise
     if not isinstance(env, Environment):
         raise UnknownEnvironmentError(
             f"{id} made a {type(env).__name__}; expected a jaxenvs.Environment.  For an environment"
@@ -348,6 +350,13 @@ def _options_per_pool(id: str, devices: int, params: dict[str, Any]) -> dict[str
 
 
 def _find(id: str) -> EnvSpec:
+    if not isinstance(id, str):
+        fix = "jaxenvs.vectorize(env, num_envs) makes a batch of an environment"
+        if not isinstance(id, Environment):
+            fix = "jaxenvs.make_pool takes functions that make environments"
+        raise UnknownEnvironmentError(
+            f'expected an id such as "CartPole-v1", got {id!r:.80}.  {fix}.'
+        )
     if is_foreign(id):
         raise UnknownEnvironmentError(
             f'"{id}" is not a JAX environment; it runs on the host, in batches.  Use'
@@ -407,6 +416,19 @@ def _check_params(
                 f"  `jaxenvs info {id}` shows all parameters."
             )
     return checked_parameters(entry_point, params)
+
+
+def _check_not_misplaced(id: str, params: Iterable[str]) -> None:
+    """Raises UnknownParameterError if a parameter is an argument of `make_vec`, or Gymnasium's."""
+    batch = inspect.getfullargspec(make_vec)
+    for name in params:
+        if name == "max_episode_steps":
+            fix = "Pass time_limit, the number of steps after which an episode is truncated"
+        elif name in (*batch.args, *batch.kwonlyargs):
+            fix = f'It is an argument for batches: jaxenvs.make_vec("{id}", num_envs, ...)'
+        else:
+            continue
+        raise UnknownParameterError(f'{id} has no parameter "{name}".  {fix}.')
 
 
 def check_limit_argument(id: Any, time_limit: Any) -> None:

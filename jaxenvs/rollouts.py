@@ -133,7 +133,7 @@ def rollout(
             policy should clear its memory where `timestep.done`. Each new function object is
             compiled separately. A callable that is a pytree, such as
             `jax.tree_util.Partial(function, weights)`, is not recompiled for other weights.
-        num_steps: T.
+        num_steps: T; 0 only resets.
         key: starts new episodes. Pass either `key` or `state`.
         state: continues where another rollout ended.
         policy_carry: the initial memory of a recurrent policy. None calls
@@ -157,7 +157,7 @@ def rollout(
         (100, 16)
     """
     _check_arguments("rollout", env, policy)
-    num_steps = check_integer(RolloutError, "rollout got num_steps", num_steps)
+    num_steps = check_integer(RolloutError, "rollout got num_steps", num_steps, 0)
     unroll = check_integer(RolloutError, "rollout got unroll", unroll)
     if outputs not in ("trajectory", "statistics"):
         raise RolloutError(

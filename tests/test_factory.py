@@ -109,6 +109,34 @@ def test_misspelled_time_limit_names_the_closest():
         jaxenvs.make("CartPole-v1", time_limits=9)
 
 
+@pytest.mark.parametrize("make", [jaxenvs.make, lambda id: jaxenvs.make_vec(id, 2)])
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        (["CartPole-v1"], r"got \['CartPole-v1'\].*make_pool"),
+        (None, "got None"),
+        (CartPole, "got <class .*CartPole"),
+        (CartPole(), r"got CartPole\(\).*vectorize\(env, num_envs\)"),
+    ],
+    ids=["list", "none", "class", "environment"],
+)
+def test_id_that_is_not_a_string_is_refused(make, id, words):
+    with pytest.raises(UnknownEnvironmentError, match=f"expected an id such as .*{words}"):
+        make(id)
+
+
+def test_parameter_of_another_function_names_it(counter):
+    for id in ("CartPole-v1", "Count-v0"):
+        with pytest.raises(UnknownParameterError, match=rf'make_vec\("{id}", num_envs, ...\)'):
+            jaxenvs.make(id, num_envs=3)
+        with pytest.raises(UnknownParameterError, match="Pass time_limit"):
+            jaxenvs.make_vec(id, 3, max_episode_steps=9)
+    jaxenvs.register("Count-v1", lambda num_envs: CountingEnv(lengths=(num_envs,)))
+    assert jaxenvs.make("Count-v1", num_envs=4).lengths == (4,)
+    with pytest.raises(UnknownParameterError, match="Pass time_limit"):
+        jaxenvs.make("Count-v1", max_episode_steps=4)
+
+
 def test_a_misspelt_id_names_the_closest():
     for make in (jaxenvs.make, lambda id: jaxenvs.make_vec(id, 2)):
         with pytest.raises(UnknownEnvironmentError, match=r'Close: .*"CartPole-v1"'):

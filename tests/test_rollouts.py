@@ -220,6 +220,15 @@ def test_statistics_go_on_where_the_first_rollout_left_them():
     assert_statistics_are(second.statistics, episodes_of(whole, "same_step"))
 
 
+def test_rollout_of_no_steps_is_a_reset():
+    env = counters()
+    result = jaxenvs.rollout(env, None, 0, KEY)
+    assert jax.tree.leaves(result.trajectory)[0].shape[:2] == (0, 5)
+    assert result.statistics["count"] == 0 and result.state.steps == 0
+    later = jaxenvs.rollout(env, None, 3, state=result.state).trajectory
+    assert_same(later, jaxenvs.rollout(env, None, 3, KEY).trajectory)
+
+
 def test_statistics_are_nan_where_nothing_finished():
     statistics = scripted([7, 7]).statistics
     assert int(statistics["count"]) == 0
@@ -601,7 +610,7 @@ def test_rollout_statistics_are_biased_and_evaluate_is_not():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_steps": 0}, "num_steps=0; it must be an integer of at least 1"),
+        ({"num_steps": -1}, "num_steps=-1; it must be an integer of at least 0"),
         ({"num_steps": 2.0}, r"num_steps=2\.0"),
         ({"num_steps": True}, "num_steps=True"),
         ({"unroll": 0}, "unroll=0; it must be an integer of at least 1"),

@@ -274,8 +274,13 @@ def parse_device(device: jax.Device | str | None) -> jax.Device | None:
     Raises:
         ParameterError: there is no such device.
     """
-    if not isinstance(device, str):
+    if device is None or isinstance(device, jax.Device):
         return device
+    if not isinstance(device, str):
+        raise ParameterError(
+            f"device={device!r:.60} is not a device; expected one of jax.devices(), or a name such"
+            ' as "cpu" or "gpu:1".'
+        )
     platform, _, index = device.partition(":")
     try:
         return jax.devices(platform)[int(index or 0)]
@@ -288,6 +293,6 @@ def parse_device(device: jax.Device | str | None) -> jax.Device | None:
 
 def device_name(device: jax.Device | str | None) -> str | None:
     """Returns the name that `parse_device` turns into `device`."""
-    if device is None or isinstance(device, str):
+    if isinstance(device, str) or (device := parse_device(device)) is None:
         return device
     return f"{device.platform}:{jax.devices(device.platform).index(device)}"

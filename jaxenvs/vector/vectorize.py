@@ -2,9 +2,8 @@
 
 import copy
 import dataclasses
-import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -26,6 +25,7 @@ from jaxenvs.errors import (
     RandomKeyError,
     UnknownParameterError,
     VectorizeError,
+    as_integer,
     check_integer,
     closest,
     describe,
@@ -193,11 +193,12 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             VectorizeError: there is no such instance.
         """
         if not isinstance(index, Tracer):
-            index = operator.index(index)
-            if not 0 <= index < self.num_envs:
+            number = as_integer(index)
+            if number is None or not 0 <= number < self.num_envs:
                 raise VectorizeError(
-                    f"render got index={index}; it must be from 0 to {self.num_envs - 1}."
+                    f"render got index={index!r:.60}; it must be from 0 to {self.num_envs - 1}."
                 )
+            index = number
         inner = state.inner if self.autoreset_mode != "same_step" else state
         sharding = None
         if self.mesh is not None and AxisType.Explicit in self.mesh.axis_types:
@@ -485,8 +486,7 @@ def vectorize(
         raise VectorizeError(
             f'mesh_axis="{mesh_axis}" was given without mesh.  Pass mesh=... as well.'
         )
-    batched = (batched,) if isinstance(batched, str) else tuple(batched)
-    _check_names(env, batched)
+    batched = _check_names(env, batched)
     return VectorizedEnv(
         env=env,
         num_envs=int(num_envs),
@@ -586,8 +586,15 @@ def _select_parameters(env: Any, axes: Any, index: Any) -> Any:
     )
 
 
-def _check_names(env: Environment, names: Sequence[str]) -> None:
-    known = env.parameters
+def _check_names(env: Environment, names: Any) -> tuple[str, ...]:
+    """Returns the names of batched parameters as a tuple."""
+    names = (names,) if isinstance(names, str) else names
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in (*names,)):
+        raise VectorizeError(
+            f"vectorize got batched={names!r:.60}; expected the names of parameters, such as"
+            ' batched=["gravity"].'
+        )
+    names, known = tuple(names), env.parameters
     for name in names:
         if name not in known:
             raise UnknownParameterError(
@@ -603,6 +610,7 @@ def _check_names(env: Environment, names: Sequence[str]) -> None:
                 " determine the program, which all instances share.  Vectorize one environment for"
                 " each value."
             )
+    return names
 
 
 def _layers(env: Environment, name: str) -> list[Any]:

@@ -39,6 +39,9 @@ def cartpole():
         ({"stagger": True, "autoreset_mode": "disabled"}, ["stagger", "disabled"]),
         ({"batched": ["gravity"]}, ["batched", "[4, ...]"]),
         ({"batched": "sutton_barto_reward"}, ["a static field of CartPole"]),
+        ({"batched": None}, ["batched=None", "the names of parameters"]),
+        ({"batched": 5}, ["batched=5", "the names of parameters"]),
+        ({"batched": [3]}, ["batched=[3]", "the names of parameters"]),
     ],
 )
 def test_invalid_arguments_are_rejected(kwargs, words):
@@ -460,7 +463,7 @@ def test_out_of_range_integer_actions_are_rejected():
         env.step(state, np.array([2**32, 0, 1, 0]), KEY)
 
 
-@pytest.mark.parametrize("index", [np.int64(9), np.int64(-1), jnp.int32(9), 4, -1])
+@pytest.mark.parametrize("index", [np.int64(9), jnp.int32(9), -1, "x", 1.0, None])
 def test_render_index_must_be_in_range(index):
     env = jaxenvs.vectorize(cartpole(), 4)
     state = jax.eval_shape(env.reset, KEY)[0]
