@@ -38,6 +38,7 @@ from jaxenvs.errors import (
     ParameterError,
     RenderError,
     UnknownParameterError,
+    VectorizeError,
     WrapperError,
     describe,
 )
@@ -426,6 +427,35 @@ def is_number(field: dataclasses.Field) -> bool:
     return not struct.is_static(field) and (
         isinstance(field.default, int | float) or kinds <= {"int", "float", "bool"}
     )
+
+
+def check_numbers(env: Any, axes: Any = None) -> None:
+    """Checks that parameters that are numbers are not arrays, also those of wrapped environments.
+
+    Args:
+        env: the environment of each instance of a batch, or the wrapper of a whole batch.
+        axes: a tree like `env`: 0 if a parameter has a row per instance, otherwise None. None if
+            instances cannot differ.
+
+    Raises:
+        VectorizeError: a number is an array, or a row has more than one.
+    """
+    for field in filter(is_number, dataclasses.fields(env)):
+        name, value = field.name, getattr(env, field.name)
+        is_batched = getattr(axes, name, None) is not None
+        if getattr(value, "ndim", 0) > is_batched:
+            expected, fix = "a number", f'Pass batched=["{name}"] for a number per instance'
+            if is_batched:
+                expected, fix = "a number per instance", f"Pass an array of shape [{len(value)}]"
+            elif axes is None:
+                fix = "All instances share it"
+            raise VectorizeError(
+                f"{type(env).__name__} got {name} of {describe(value)}; expected {expected}."
+                f"  {fix}."
+            )
+    inner = getattr(env, "inner_parameters", None)
+    if inner is not None:
+        check_numbers(getattr(env, inner), getattr(axes, inner, None))
 
 
 def checked_parameters(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:

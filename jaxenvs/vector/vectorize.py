@@ -20,7 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxenvs import keys, loops, prng, struct
 from jaxenvs.calls import call_with_state, check_order, without_checks
 from jaxenvs.chunks import overwrite_where
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, is_number
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, check_numbers
 from jaxenvs.errors import (
     RandomKeyError,
     UnknownParameterError,
@@ -80,7 +80,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def __post_init__(self) -> None:
         _check_batched(self)
-        _check_numbers(self.env, self._axes)
+        check_numbers(self.env, self._axes)
 
     def __repr__(self) -> str:
         changed = [
@@ -637,29 +637,6 @@ def _check_batched(vector_env: VectorizedEnv) -> None:
             )
 
     jax.tree.map(check, vector_env._axes, vector_env.env, is_leaf=lambda axis: axis is None)
-
-
-def _check_numbers(env: Any, axes: Any) -> None:
-    """Checks that parameters that are numbers are not arrays.
-
-    Args:
-        env: an environment.
-        axes: a tree like `env`: 0 if a parameter has a row per instance, otherwise None.
-    """
-    for field in dataclasses.fields(env):
-        value, axis = (getattr(part, field.name) for part in (env, axes))
-        is_batched = axis is not None
-        if is_number(field) and getattr(value, "ndim", 0) > is_batched:
-            expected, fix = "a number", f'batched=["{field.name}"] for a number per instance'
-            if is_batched:
-                expected, fix = "a number per instance", f"an array of shape [{len(value)}]"
-            raise VectorizeError(
-                f"{type(env).__name__} got {field.name} of {describe(value)}; expected {expected}."
-                f"  Pass {fix}."
-            )
-    inner = getattr(env, "inner_parameters", None)
-    if inner is not None:
-        _check_numbers(getattr(env, inner), getattr(axes, inner))
 
 
 def _check_mask(mask: Any, num_envs: int) -> Any:

@@ -10,7 +10,14 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import struct
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
+from jaxenvs.core import (
+    AutoresetMode,
+    Environment,
+    TimeStep,
+    VectorEnv,
+    Wrapper,
+    check_numbers,
+)
 from jaxenvs.spaces import Space
 
 
@@ -79,6 +86,9 @@ class WrappedVectorEnv(OuterVectorEnv):
     """
 
     wrapper: Wrapper
+
+    def __post_init__(self) -> None:
+        check_numbers(self.wrapper)
 
     @property
     def env(self) -> VectorEnv:  # pyright: ignore[reportIncompatibleVariableOverride]

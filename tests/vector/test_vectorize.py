@@ -18,6 +18,7 @@ from jaxenvs.errors import ActionError, RandomKeyError, UnknownParameterError, V
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import NormalizeReward
 from tests.ids import one_id_per_class
+from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(0)
 
@@ -198,6 +199,8 @@ def test_array_for_a_number_is_refused_everywhere():
         "scale": lambda: vector_env.wrap(wrappers.ScaleReward, values),
         "max_reward": lambda: vector_env.wrap(wrappers.ClipReward, None, values),
         "repeat_action_probability": lambda: vector_env.wrap(wrappers.StickyAction, **sticky),
+        "gamma": lambda: vector_env.wrap(wrappers.NormalizeReward, gamma=values),
+        "noise_scale": lambda: OpaqueVectorEnv(vector_env).wrap(wrappers.AddRewardNoise, values),
     }.items():
         with pytest.raises(VectorizeError, match=f"got {name} of .*; expected a number"):
             make()
