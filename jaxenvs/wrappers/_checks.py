@@ -9,19 +9,26 @@ from jaxenvs.spaces import Box, Space
 from jaxenvs.struct import is_traced
 
 
-def wrapped_box(wrapper: Any, name: str, *, bounded: bool = False) -> Box:
+def wrapped_box(wrapper: Any, name: str, *, scales: bool = False) -> Box:
     """Returns the wrapped environment's space `name`, which must be a `Box`.
 
     Raises:
-        WrapperError: the space is not a `Box`, or `bounded` is True and a bound is infinite.
+        WrapperError: the space is not a `Box`, or `scales` is True and a bound is infinite or the
+            numbers are not floating-point.
     """
     space = getattr(wrapper.env, name)
     if not isinstance(space, Box):
         raise WrapperError(
             f"{type(wrapper).__name__} got an environment whose {name} is {space}; it needs a Box."
         )
+    if scales and not np.issubdtype(space.dtype, np.floating):
+        raise WrapperError(
+            f"{type(wrapper).__name__} got an environment whose {name} is {space}; it needs a"
+            " floating-point Box.  Convert it first, such as TransformAction(env, lambda x:"
+            f" jnp.rint(x).astype(jnp.{space.dtype}), Box(low, high, shape))."
+        )
     bounds = [bound for bound in (space.low, space.high) if not is_traced(bound)]
-    if bounded and not all(np.isfinite(bound).all() for bound in bounds):
+    if scales and not all(np.isfinite(bound).all() for bound in bounds):
         raise WrapperError(
             f"{type(wrapper).__name__} got an environment whose {name} is {space}; its bounds must"
             " be finite.  Bound it first: TransformAction(env, jnp.tanh, Box(...))."

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.errors import WrapperError, check_integer
+from jaxenvs.errors import SpaceError, WrapperError, check_integer
 from jaxenvs.spaces import Box, Discrete, MultiDiscrete, Space
 from jaxenvs.wrappers._checks import check_function, check_given_space, wrapped_box
 from jaxenvs.wrappers.transform import Transform
@@ -39,7 +39,9 @@ class TransformAction(Transform):
 
 
 class ClipAction(Transform):
-    """Clips actions to the bounds of the wrapped action space. Its own space has no bounds.
+    """Clips actions to the bounds of the wrapped action space.
+
+    Its own space has no bounds, or those of the dtype for integers.
 
     Raises:
         WrapperError: the wrapped action space is not a `Box`.
@@ -52,6 +54,9 @@ class ClipAction(Transform):
     @property
     def action_space(self) -> Box:
         box = wrapped_box(self, "action_space")
+        if np.issubdtype(box.dtype, np.integer):
+            limits = np.iinfo(box.dtype)
+            return Box(limits.min, limits.max, box.shape, box.dtype)
         return Box(-np.inf, np.inf, box.shape, box.dtype)
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
@@ -67,8 +72,8 @@ class RescaleAction(Transform):
     the wrapped space.
 
     Raises:
-        WrapperError: `min_action` is not below `max_action`, one is infinite, or the wrapped
-            action space is not a `Box` with finite bounds.
+        WrapperError: `min_action` is not below `max_action`, one is infinite or has another shape,
+            or the wrapped action space is not a floating-point `Box` with finite bounds.
     """
 
     min_action: chex.Numeric
@@ -88,11 +93,17 @@ class RescaleAction(Transform):
 
     @property
     def action_space(self) -> Box:
-        box = wrapped_box(self, "action_space", bounded=True)
-        return Box(self.min_action, self.max_action, box.shape, box.dtype)
+        box = wrapped_box(self, "action_space", scales=True)
+        try:
+            return Box(self.min_action, self.max_action, box.shape, box.dtype)
+        except SpaceError as error:
+            raise WrapperError(
+                f"RescaleAction got min_action={self.min_action} and max_action={self.max_action}:"
+                f" {error}"
+            ) from error
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
-        box = wrapped_box(self, "action_space", bounded=True)
+        box = wrapped_box(self, "action_space", scales=True)
         low, high = (jnp.asarray(x, box.dtype) for x in (self.min_action, self.max_action))
         # Compute from the nearer end, so that both ends are exact. Divide instead of multiplying:
         # XLA fuses a product and a sum in some programs only, and the results would round
@@ -111,8 +122,8 @@ class DiscretizeAction(Transform):
 
     Raises:
         WrapperError: `bins` is neither a positive integer nor one positive integer per element, the
-            wrapped action space is not a `Box` with finite bounds, or the product of the bins does
-            not fit into int32.
+            wrapped action space is not a floating-point `Box` with finite bounds, or the product of
+            the bins does not fit into int32.
     """
 
     bins: int | Sequence[int] = struct.static()
@@ -129,7 +140,7 @@ class DiscretizeAction(Transform):
 
     @property
     def action_space(self) -> Space:
-        bins = self._bins_per_element(wrapped_box(self, "action_space", bounded=True))
+        bins = self._bins_per_element(wrapped_box(self, "action_space", scales=True))
         if self.multidiscrete:
             return MultiDiscrete(bins)
         count = math.prod(bins.ravel().tolist())  # Python integers do not overflow
@@ -141,7 +152,7 @@ class DiscretizeAction(Transform):
         return Discrete(count)
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
-        box = wrapped_box(self, "action_space", bounded=True)
+        box = wrapped_box(self, "action_space", scales=True)
         bins = self._bins_per_element(box)
         index = action
         if not self.multidiscrete:

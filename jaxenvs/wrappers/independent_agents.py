@@ -25,7 +25,9 @@ class IndependentAgents(OuterVectorEnv):
     terminated, otherwise it is truncated. So rewards that a team earns later count for all.
 
     The spaces of the agents must be equal, apart from the lengths of vectors, which are padded with
-    zeros, and the numbers of discrete actions, for which an "action_mask" is added.
+    zeros, the numbers of discrete actions, for which an "action_mask" is added, and the bounds of
+    vectors. If agents have different bounds of actions, all actions are in [-1, 1], which maps
+    linearly onto the bounds of each agent.
 
     Learners can share one policy among the agents, or see which agent they act for:
 
@@ -38,7 +40,7 @@ class IndependentAgents(OuterVectorEnv):
     already is a dict.
 
     Raises:
-        WrapperError: the environment has a single agent, or the spaces differ.
+        WrapperError: the environment has a single agent, or the spaces differ otherwise.
 
     Source: C. Yu et al., The Surprising Effectiveness of PPO in Cooperative, Multi-Agent Games,
     2022, for the central critic.
@@ -79,7 +81,9 @@ class IndependentAgents(OuterVectorEnv):
         agents = [_entries(space) for space in self._of_agents("observation")]
         if any(entries.keys() != agents[0].keys() for entries in agents):
             raise WrapperError("IndependentAgents got agents whose observations differ in entries.")
-        entries = {name: _common([each[name] for each in agents]) for name in agents[0]}
+        entries = {
+            name: _common([each[name] for each in agents], "observations") for name in agents[0]
+        }
         if MASK not in entries and self._pads_choices:
             entries[MASK] = spaces.Box(False, True, (self._most_choices,), np.bool_)
         if self.agent_id:
@@ -90,7 +94,15 @@ class IndependentAgents(OuterVectorEnv):
 
     @property
     def single_action_space(self) -> spaces.Space:
-        return _common(self._of_agents("action"))
+        found = self._of_agents("action")
+        common = _common(found, "actions")
+        if not _differ_in_bounds(found):
+            return common
+        if not np.issubdtype(common.dtype, np.floating) or not all(
+            np.isfinite(bound).all() for box in found for bound in cast("spaces.Box", box).bounds
+        ):
+            raise _different("actions", found, "only finite bounds of floats may differ")
+        return spaces.Box(-1.0, 1.0, common.shape, cast("Any", common.dtype))
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, timestep = self.env.reset(key)
@@ -99,15 +111,15 @@ class IndependentAgents(OuterVectorEnv):
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         rows = jnp.reshape(action, (self.env.num_envs, self._num_agents, *action.shape[1:]))
         actions = {}
-        for i, (agent, space) in enumerate(
-            zip(self.env.agents, self._of_agents("action"), strict=True)
-        ):
+        found = self._of_agents("action")
+        is_scaled = _differ_in_bounds(found)
+        for i, (agent, space) in enumerate(zip(self.env.agents, found, strict=True)):
             own = rows[:, i]
             if isinstance(space, spaces.Discrete):
                 own = jnp.minimum(own, space.start + space.n - 1)  # a padded choice is ignored
             elif space.shape:
                 own = own[..., : space.shape[-1]]
-            actions[agent] = own
+            actions[agent] = _scale(cast("spaces.Box", space), own) if is_scaled else own
         state, timestep = self.env.step(state, actions, key)
         return state, self._split(timestep)
 
@@ -173,8 +185,10 @@ class IndependentAgents(OuterVectorEnv):
 
     @property
     def _pads_choices(self) -> bool:
-        found = self._of_agents("action")
-        return isinstance(found[0], spaces.Discrete) and len({cast("Any", x).n for x in found}) > 1
+        space = self.single_action_space
+        return isinstance(space, spaces.Discrete) and any(
+            cast("Any", own).n != space.n for own in self._of_agents("action")
+        )
 
     @property
     def _most_choices(self) -> int:
@@ -197,8 +211,8 @@ def _entries(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {"observation": value}
 
 
-def _common(found: list[spaces.Space]) -> spaces.Space:
-    """Returns one space for all agents, in which vectors and numbers of choices are padded."""
+def _common(found: list[spaces.Space], what: str) -> spaces.Space:
+    """Returns one space that contains those of all agents, after vectors are padded."""
     first = found[0]
     if all(space == first for space in found):
         return first
@@ -212,11 +226,38 @@ def _common(found: list[spaces.Space]) -> spaces.Space:
             low = np.min([np.pad(x, (0, size - len(x))) for x in lows], axis=0)
             high = np.max([np.pad(x, (0, size - len(x))) for x in highs], axis=0)
             return spaces.Box(low, high, dtype=cast("Any", first.dtype))
-    raise WrapperError(
-        "IndependentAgents got agents with different spaces:"
-        f" {', '.join(map(repr, dict.fromkeys(found)))!s:.300}.  Wrap the environment so that they"
-        " are equal, such as env.wrap(FlattenObservation)."
+    raise _different(what, found, "only vectors of one dtype and numbers of choices may differ")
+
+
+def _different(what: str, found: list[spaces.Space], rule: str) -> WrapperError:
+    """Returns the error for agents whose observations or actions cannot be merged."""
+    fix = ", such as env.wrap(FlattenObservation)" if what == "observations" else ""
+    return WrapperError(
+        f"IndependentAgents got agents with different {what}:"
+        f" {', '.join(map(repr, dict.fromkeys(found)))!s:.300}; {rule}.  Wrap the environment so"
+        f" that they are equal{fix}."
     )
+
+
+def _differ_in_bounds(found: list[spaces.Space]) -> bool:
+    """Returns whether an element of a vector has other bounds in another agent."""
+    if not all(isinstance(space, spaces.Box) and len(space.shape) == 1 for space in found):
+        return False
+    longest = max(found, key=lambda space: cast("Any", space).shape)
+    return not all(
+        np.array_equal(own, bound[: len(own)])
+        for space in found
+        for own, bound in zip(
+            cast("spaces.Box", space).bounds, cast("spaces.Box", longest).bounds, strict=True
+        )
+    )
+
+
+def _scale(box: spaces.Box, actions: jax.Array) -> jax.Array:
+    """Maps N actions from [-1, 1] to the bounds of a Box; the ends are exact."""
+    low, high = (bound[None] for bound in box.bounds)
+    slope = 2 / (high - low)  # division, for the same reason as in `RescaleAction`
+    return jnp.where(actions < 0, low + (actions + 1) / slope, high + (actions - 1) / slope)
 
 
 def _stacked(rows: list[jax.Array]) -> jax.Array:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs import MultiAgentEnvironment, MultiAgentTimeStep, spaces
+from jaxenvs import MultiAgentEnvironment, MultiAgentTimeStep, spaces, struct
 from jaxenvs.errors import TrainingError, WrapperError
 from jaxenvs.training import A2C, PPO, ActorCritic, make_train, shard
 from jaxenvs.wrappers import IndependentAgents
@@ -105,6 +105,66 @@ class Uneven(Patrol):
     def _observe(self, state):
         seen = {agent: each["observation"] for agent, each in super()._observe(state).items()}
         return {**seen, "scout": seen["scout"][:2]}
+
+
+class Pair(MultiAgentEnvironment[jax.Array]):
+    """Two agents whose observations are their last actions."""
+
+    of_agents: tuple[spaces.Space, spaces.Space] = struct.static()
+
+    @property
+    def agents(self):
+        return ("b", "a")
+
+    @property
+    def observation_space(self):
+        return spaces.Dict(dict.fromkeys(self.agents, spaces.Box(-5.0, 5.0, (2,))))
+
+    @property
+    def action_space(self):
+        return spaces.Dict(dict(zip(self.agents, self.of_agents, strict=True)))
+
+    def reset(self, key):
+        zeros = dict.fromkeys(self.agents, jnp.zeros(2))
+        return jnp.int32(0), MultiAgentTimeStep.first(zeros)
+
+    def step(self, state, action, key):
+        seen = {name: jnp.resize(each, 2) for name, each in action.items()}
+        none = dict.fromkeys(self.agents, jnp.float32(0))
+        return state, MultiAgentTimeStep.transition(
+            seen, reward=none, terminated=dict.fromkeys(self.agents, jnp.bool_(False))
+        )
+
+
+def test_actions_reach_the_whole_box_of_each_agent():
+    wide = spaces.Box(np.float32([-0.3, 1.0]), np.float32([0.7, 4.0]))
+    env = agents_of(Pair((wide, spaces.Box(-1.0, 1.0, (1,)))), 3)
+    assert env.single_action_space == spaces.Box(-1.0, 1.0, (2,))
+    state, _ = env.reset(jax.random.key(0))
+    actions = jnp.float32([[-1, -1], [-1, 0], [1, 1], [1, 0], [0, 0], [0.5, 0]])
+    _, timestep = env.step(state, actions, jax.random.key(1))
+    seen = timestep.observation
+    np.testing.assert_array_equal(seen[:4], [wide.low, (-1, -1), wide.high, (1, 1)])
+    np.testing.assert_allclose(seen[4:], [(0.2, 2.5), (0.5, 0.5)], rtol=1e-6)
+    same = agents_of(Pair((spaces.Box(-2.0, 2.0, (2,)), spaces.Box(-2.0, 2.0, (1,)))))
+    assert same.single_action_space == spaces.Box(-2.0, 2.0, (2,))  # padded, not scaled
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        spaces.Discrete(2),
+        spaces.Box(0.0, np.inf, (2,)),
+        spaces.Box(-2, 2, (2,), np.int32),
+        spaces.Box(-2.0, 2.0, (2, 1)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_actions_that_cannot_be_merged_are_refused(other, is_first):
+    both = (other, spaces.Box(-1.0, 1.0, (2,)))
+    with pytest.raises(WrapperError, match="agents with different actions"):
+        agents_of(Pair(both if is_first else both[::-1]))
 
 
 @pytest.mark.parametrize(

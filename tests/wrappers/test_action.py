@@ -5,13 +5,14 @@ import pytest
 from gymnasium import wrappers as gym
 
 import jaxenvs
-from jaxenvs import spaces
+from jaxenvs import TimeStep, spaces, struct
 from jaxenvs.errors import WrapperError
 from jaxenvs.wrappers import ClipAction, DiscretizeAction, RescaleAction, TransformAction
 from tests.ids import every_nth
 from tests.wrappers._batches import HIGH, LOW, MODES, Echo, GymEcho, assert_as_in_gymnasium
 
 KEY = jax.random.key(0)
+KEYS = jax.random.split(KEY, 8)
 BOX = spaces.Box(-1.0, 1.0, (2,))
 
 
@@ -79,12 +80,64 @@ def test_bounds_are_leaves():
     assert np.isfinite(jax.jit(jax.jacobian(act))(np.float32(2.0))).all()
 
 
+class Echoed(jaxenvs.Environment):
+    """Its observation is the action."""
+
+    action_space: spaces.Box = struct.static()
+
+    @property
+    def observation_space(self):
+        return self.action_space
+
+    def reset(self, key):
+        zeros = jnp.zeros(self.action_space.shape, self.action_space.dtype)
+        return jnp.int32(0), TimeStep.first(zeros)
+
+    def step(self, state, action, key):
+        return state, TimeStep.transition(action, reward=0.0, terminated=False)
+
+
+BOXES = [
+    spaces.Box(0, 10, (), np.int32),
+    spaces.Box(0, 255, (2,), np.uint8),
+    spaces.Box(0.0, np.inf, (2,)),
+    spaces.Box(-1.0, 3.0, ()),
+]
+
+
+@pytest.mark.parametrize("box", BOXES, ids=str)
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda env: ClipAction(env),
+        lambda env: RescaleAction(env, -0.5, 0.5),
+        lambda env: DiscretizeAction(env, 3),
+        lambda env: DiscretizeAction(env, 3, multidiscrete=True),
+    ],
+    ids=["clip", "rescale", "discretize", "each"],
+)
+def test_every_box_gets_its_members_or_an_error(wrap, box):
+    try:
+        env = wrap(Echoed(box))
+    except WrapperError:
+        is_integer = np.issubdtype(box.dtype, np.integer)
+        assert wrap(Echoed(BOXES[3])) and (is_integer or not np.isfinite(box.high).all())
+        return
+    state, _ = env.reset(KEY)
+    reached = [env.step(state, env.action_space.sample(k), k)[1].observation for k in KEYS]
+    assert all(box.contains(each) for each in reached)
+    assert len({np.asarray(each).tobytes() for each in reached}) > 1
+
+
 @pytest.mark.parametrize(
     ("wrap", "word"),
     [
         (lambda: TransformAction(Echo(), 3, BOX), "function"),
         (lambda: TransformAction(Echo(), half, None), "action_space"),
         (lambda: RescaleAction(Echo(), 1.0, -1.0), "swapped"),
+        (lambda: RescaleAction(Echo(), -np.ones(3, np.float32), 1.0), "min_action"),
+        (lambda: RescaleAction(Echoed(BOXES[0]), -1.0, 1.0), "floating-point"),
+        (lambda: DiscretizeAction(Echoed(BOXES[1]), 3), "floating-point"),
         (lambda: DiscretizeAction(Echo(), 0), "bins"),
         (lambda: DiscretizeAction(Echo(), (2, 3, 4)), "2 elements"),
         (lambda: DiscretizeAction(Echo(), 2**16), "int32"),
