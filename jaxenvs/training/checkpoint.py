@@ -49,8 +49,8 @@ def restore(path: str | Path, like: T) -> T:
         path: the folder.
         like: a pytree of the same structure, shapes and dtypes, such as
             `jax.eval_shape(train.init, key)`; its values are not read. Restored arrays are placed
-            on the devices of the arrays in `like`. Where `like` has no devices, they are
-            uncommitted.
+            like the arrays in `like`, on the same devices and committed to them or not, so they
+            continue its compiled programs. Where `like` has no devices, they are uncommitted.
 
     Returns:
         The learner state. A training run that continues from it takes the same steps, bit for bit,
@@ -89,9 +89,9 @@ def restore(path: str | Path, like: T) -> T:
             )
         restored = _read(path, lambda: checkpointer.restore(path, wanted))
     leaves = [
-        _match_placement(asked, restored[name])
-        if name in restored
-        else jnp.zeros(asked.shape, asked.dtype)
+        place_like(
+            restored[name] if name in restored else jnp.zeros(asked.shape, asked.dtype), asked
+        )
         for name, asked in zip(everything, jax.tree.leaves(like), strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -200,14 +200,20 @@ def _sharding_of(leaf: Any) -> Any:
     return None if isinstance(getattr(sharding, "mesh", None), AbstractMesh) else sharding
 
 
-def _match_placement(leaf: Any, restored: jax.Array) -> jax.Array:
-    """Returns the restored array, uncommitted if `leaf` has no devices."""
-    if _sharding_of(leaf) is not None:
-        return restored
-    if not jnp.issubdtype(restored.dtype, jax.dtypes.prng_key):
-        return jnp.array(np.asarray(restored))
-    words = jnp.array(np.asarray(jax.random.key_data(restored)))
-    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(restored))
+def place_like(leaf: jax.Array, like: Any) -> jax.Array:
+    """Returns `leaf` on the devices of `like`, and committed to them only if `like` is.
+
+    Programs compile again for an argument that is committed where it was not before.
+    """
+    if getattr(like, "committed", _sharding_of(like) is not None):
+        is_there = leaf.committed and leaf.sharding == like.sharding
+        return leaf if is_there else jax.device_put(leaf, like.sharding)
+    if not leaf.committed:
+        return leaf
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jnp.array(np.asarray(leaf))
+    words = jnp.array(np.asarray(jax.random.key_data(leaf)))
+    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(leaf))
 
 
 def _draft_path(path: Path) -> Path:

@@ -407,10 +407,11 @@ class Learner:
         start = perf_counter()
         metrics = self._executor.step(num_updates)
         seconds = perf_counter() - start
-        steps = num_updates * self.steps_per_update
+        steps, rate = num_updates * self.steps_per_update, np.nan
         if num_updates in self._compiled:
             self.run_seconds += seconds
             self.timed_steps += steps
+            rate = steps / seconds
         else:
             self.compile_seconds += seconds
             self._compiled.add(num_updates)
@@ -419,7 +420,7 @@ class Learner:
         # Programs count steps in float32, which is not exact for large numbers.
         return metrics | {
             "steps": self._broadcast_to_seeds(self._environment_steps),
-            "steps_per_second": self._broadcast_to_seeds(steps / seconds),
+            "steps_per_second": self._broadcast_to_seeds(rate),
         }
 
     def _evaluation_metrics(self) -> dict[str, Any]:

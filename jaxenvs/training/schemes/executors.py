@@ -14,6 +14,7 @@ import numpy as np
 from jaxenvs.core import Environment
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy
+from jaxenvs.training.checkpoint import place_like
 from jaxenvs.training.collection import add_episodes, summarize_rows
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
 from jaxenvs.training.schemes.worker_group import make_workers
@@ -52,7 +53,7 @@ class Executor(abc.ABC):
 
     def load_state(self, learner_state: LearnerState) -> None:
         """Continues from another state, such as a restored one."""
-        self.learner_state = jax.tree.map(_place_like, learner_state, self.learner_state)
+        self.learner_state = jax.tree.map(place_like, learner_state, self.learner_state)
 
     def set_algorithm(self, algorithm: Algorithm) -> None:
         """Changes the hyperparameters."""
@@ -361,10 +362,6 @@ def _fits_devices(scheme: Scheme) -> bool:
         and gradients.resources is None
         and gradients.n <= len(jax.local_devices())
     )
-
-
-def _place_like(leaf: jax.Array, other: jax.Array) -> jax.Array:
-    return leaf if leaf.sharding == other.sharding else jax.device_put(leaf, other.sharding)
 
 
 @jax.jit
