@@ -16,7 +16,8 @@ from jaxenvs.registry import find
 from jaxenvs.training import ActorPolicy, Train, restore
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.config import Config
-from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY
+from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY, written_in
+from jaxenvs.training.logs import CSV_FILE, STEP, read_metrics
 from jaxenvs.training.schemes.workers import find_host_env
 
 _CONFIG = "config.toml"
@@ -46,6 +47,17 @@ class Run:
         """Whether there is a checkpoint, possibly under a temporary name."""
         names = (CHECKPOINT, f"{CHECKPOINT}.next", f".{CHECKPOINT}.new", f".{CHECKPOINT}.previous")
         return any((self.folder / name).is_dir() for name in names)
+
+    @property
+    def written(self) -> list[str]:
+        """The names of what training has written."""
+        return written_in(self.folder)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a checkpoint or a row of metrics."""
+        is_logged = CSV_FILE in self.written and read_metrics(self.folder)[STEP].size > 0
+        return is_logged or self.is_saved
 
     def write_config(self) -> None:
         """Writes the complete configuration."""

@@ -104,8 +104,9 @@ def _experiments(given: str | None) -> list[str]:
 
 
 def _write_agent(path: Path, text: str) -> None:
-    """Writes the description of the agent, or checks that it is the one in the folder."""
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    """Writes the description of the agent, or checks that it is that of the records there."""
+    is_other = path.exists() and path.read_text(encoding="utf-8") != text
+    if is_other and any(path.parent.glob("*.csv")):
         raise TrainingError(
             f'"{path.parent}" contains records of an agent with other settings, see {path.name}.'
             "  Pass another --output."

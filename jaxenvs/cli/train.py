@@ -20,8 +20,8 @@ from jaxenvs.factory import make
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training import Learner, Scheme
 from jaxenvs.training.collection import WINDOW
-from jaxenvs.training.config import ALGORITHMS, Config, config_for
-from jaxenvs.training.logs import KINDS, STEP, read_metrics
+from jaxenvs.training.config import Config, config_for
+from jaxenvs.training.logs import KINDS, STEP, check_logs, read_metrics, remove_new
 from jaxenvs.training.schemes.workers import TrainingSpec
 
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
@@ -125,6 +125,7 @@ def _check_logs(kinds: Sequence[str]) -> None:
                 f"train got --log {kind}.{closest(kind, KINDS)}  Expected one of"
                 f" {', '.join(KINDS)}."
             )
+    check_logs(kinds)
 
 
 def _check_seeds(config: Config, scheme: Scheme, seeds: int) -> None:
@@ -205,7 +206,7 @@ def commented(config: Config) -> str:
     complete = config.complete()
     parts = {
         "": Config,
-        "[settings]": ALGORITHMS[config.algorithm],
+        "[settings]": type(complete.make_algorithm()),
         "[actor]": type(complete.make_actor()),
         "[storage]": type(complete.make_storage()),
         "[scheme]": Scheme,
@@ -226,9 +227,10 @@ def commented(config: Config) -> str:
 def _new_runs(
     config: Config, seeds: int | None, output: str | None
 ) -> Iterator[tuple[Path, list[Run]]]:
-    """Makes the output folder and a run per seed. Removes the folder if it stays empty."""
+    """Makes the output folder and a run per seed. After a failed start, removes what is new."""
     if output is None:
-        wished = Path("runs") / config.algorithm.lower() / config.id.rpartition(":")[2]
+        algorithm, id = (name.rpartition(":")[2] for name in (config.algorithm, config.id))
+        wished = Path("runs") / algorithm.lower() / id
     else:
         wished = Path(output)
         there = [Run(path.parent, config) for path in wished.rglob("config.toml")]
@@ -238,22 +240,32 @@ def _new_runs(
             else:
                 also = f", or delete the folder: {_UNSAVED}"
             raise TrainingError(f'"{wished}" already contains a run.  Pass another --output{also}.')
+        if found := sorted({name for run in _runs(wished, config, seeds) for name in run.written}):
+            raise TrainingError(
+                f'"{wished}" already contains a run without config.toml ({", ".join(found)}).  Pass'
+                " another --output."
+            )
     try:
         folder, new_folders = _make_folder(wished, find_unused=output is None)
     except OSError as error:
         raise TrainingError(
             f'the folder "{wished}" cannot be created: {error.strerror}.  Pass another --output.'
         ) from error
+    runs, before = _runs(folder, config, seeds), {*folder.iterdir()}
     try:
-        if seeds is None:
-            yield folder, [Run(folder, config)]
-        else:
-            numbers = range(config.seed, config.seed + seeds)
-            yield folder, [Run(folder / f"seed_{n}", config.replace(seed=n)) for n in numbers]
-    finally:
-        with contextlib.suppress(OSError):  # non-empty folders stay
-            for each in new_folders:
-                each.rmdir()
+        yield folder, runs
+    except BaseException:
+        if not any(run.has_begun for run in runs):
+            remove_new(folder, before, new_folders)
+        raise
+
+
+def _runs(folder: Path, config: Config, seeds: int | None) -> list[Run]:
+    """Returns the new runs in a folder."""
+    if seeds is None:
+        return [Run(folder, config)]
+    numbers = range(config.seed, config.seed + seeds)
+    return [Run(folder / f"seed_{n}", config.replace(seed=n)) for n in numbers]
 
 
 def _find_runs_to_resume(options: argparse.Namespace) -> tuple[Path, list[Run]]:

@@ -24,7 +24,14 @@ from jaxenvs.training._validation import check_settings
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.checkpoint import restore, restore_together, save, save_together
 from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics, play_episodes
-from jaxenvs.training.logs import CSV_FILE, open_logs, read_metrics
+from jaxenvs.training.logs import (
+    CSV_FILE,
+    JSON_LINES_FILE,
+    check_logs,
+    open_logs,
+    read_metrics,
+    removing_on_error,
+)
 from jaxenvs.training.progress import ProgressBar
 from jaxenvs.training.schemes.executors import Executor, make_executor
 from jaxenvs.training.schemes.scheme import Scheme
@@ -111,14 +118,18 @@ class Learner:
         for name, value in (("evaluate_every", evaluate_every), ("save_every", save_every)):
             if value is not None:
                 check_integer(TrainingError, f"Learner got {name}", value)
+        check_logs(logs)
         self._seeds = _parse_seeds(seed)
         self._folders: list[Path] = []  # one per seed
         self.log_dir = None if log_dir is None else Path(log_dir)
         if self.log_dir is not None:
             self._folders = self._seed_folders(self.log_dir)
-            if not resume:
-                for folder in self._folders:
-                    _check_unused(folder)
+            for folder in self._folders:
+                if not resume and (found := written_in(folder)):
+                    raise TrainingError(
+                        f'the folder "{folder}" already contains a run ({", ".join(found)}).  Pass'
+                        " resume=True to continue it, or another folder."
+                    )
         elif resume or save_every is not None:
             option = "resume=True" if resume else f"save_every={save_every}"
             raise TrainingError(f"Learner got {option} without log_dir.  Pass log_dir.")
@@ -460,8 +471,10 @@ class Learner:
         self._close_evaluation_env = self._evaluation_env = None
 
     def _open_logs(self, kinds: Sequence[str], resume_step: int | None) -> None:
-        for folder in self._folders:
-            self._logs.append(open_logs(folder, kinds, resume_step=resume_step))
+        log_dir: Any = self.log_dir
+        with removing_on_error(log_dir):
+            for folder in self._folders:
+                self._logs.append(open_logs(folder, kinds, resume_step=resume_step))
         first = self._folders[0]
         if resume_step is not None and (first / CSV_FILE).is_file():  # `seconds` continues
             self._started -= float(np.max(read_metrics(first).get("seconds", ()), initial=0.0))
@@ -585,14 +598,10 @@ def _parse_seeds(seed: Any) -> tuple[int, ...] | None:
     return seeds if several else None
 
 
-def _check_unused(folder: Path) -> None:
-    names = (CHECKPOINT, BEST, CSV_FILE, "metrics.jsonl")
-    found = [name for name in names if (folder / name).exists()]
-    if found:
-        raise TrainingError(
-            f'the folder "{folder}" already contains a run ({", ".join(found)}).  Pass resume=True'
-            " to continue it, or another folder."
-        )
+def written_in(folder: Path) -> list[str]:
+    """Returns the names of what a learner has written in a folder."""
+    names = (CHECKPOINT, BEST, CSV_FILE, JSON_LINES_FILE)
+    return [name for name in names if (folder / name).exists()]
 
 
 def _announce_stop(number: signal.Signals) -> None:

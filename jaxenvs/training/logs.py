@@ -6,12 +6,15 @@
 If the process crashes, only the row that is being written can be lost.
 """
 
+import contextlib
 import csv
+import importlib
 import io
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -122,15 +125,12 @@ class TensorBoardLog:
     """
 
     def __init__(self, log_dir: Path, resume_step: int | None = None) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise missing_extra("Logs for TensorBoard", "tensorboardX", "tensorboard") from error
+        package = _package_of("tensorboard")
         if resume_step is None:
             for old in log_dir.glob("events.out.tfevents.*"):
                 old.unlink()  # otherwise TensorBoard would show two runs as one
         purge_step = None if resume_step is None else resume_step + 1
-        self._writer = SummaryWriter(str(log_dir), purge_step=purge_step)
+        self._writer = package.SummaryWriter(str(log_dir), purge_step=purge_step)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
@@ -156,10 +156,7 @@ class WandbLog:
     """
 
     def __init__(self, log_dir: Path, resume_step: int | None = None) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise missing_extra("Logs for Weights & Biases", "wandb", "wandb") from error
+        wandb = _package_of("wandb")
         kept = log_dir / "wandb_id.txt"
         known = kept.read_text().strip() if resume_step is not None and kept.exists() else None
         self._run: Any = wandb.init(
@@ -181,6 +178,23 @@ KINDS: dict[str, Callable[[Path, int | None], Log]] = {
     "tensorboard": TensorBoardLog,
     "wandb": WandbLog,
 }
+
+
+_PACKAGES = {  # of kinds of logs: title and package
+    "tensorboard": ("TensorBoard", "tensorboardX"),
+    "wandb": ("Weights & Biases", "wandb"),
+}
+
+
+def _package_of(kind: str) -> Any:
+    """Imports the package that a kind of log needs; None if it needs none."""
+    if kind not in _PACKAGES:
+        return None
+    title, package = _PACKAGES[kind]
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise missing_extra(f"Logs for {title}", package, kind) from error
 
 
 class Logs:
@@ -230,6 +244,25 @@ def open_logs(
         TrainingError: there is no such kind; the message suggests the closest name.
         MissingExtraError: a required package is not installed.
     """
+    kinds = check_logs(kinds)
+    log_dir = Path(log_dir)
+    logs: list[Log] = []
+    with removing_on_error(log_dir):
+        try:
+            for kind in kinds:
+                logs.append(KINDS[kind](log_dir, resume_step))
+        except BaseException:
+            Logs(logs).close()
+            raise
+    return Logs(logs)
+
+
+def check_logs(kinds: Collection[str]) -> list[str]:
+    """Returns the kinds of logs without duplicates, if all of them can be opened.
+
+    Raises:
+        TrainingError, MissingExtraError: see `open_logs`.
+    """
     if isinstance(kinds, str):
         raise TrainingError(
             f'open_logs got the string "{kinds}" for the kinds of logs; expected a list.'
@@ -242,16 +275,30 @@ def open_logs(
                 f'there is no log of the kind "{kind}".{closest(kind, KINDS)}'
                 f"  The kinds are {', '.join(KINDS)}."
             )
-    log_dir = Path(log_dir)
-    log_dir.mkdir(parents=True, exist_ok=True)
-    logs: list[Log] = []
+        _package_of(kind)
+    return kinds
+
+
+@contextlib.contextmanager
+def removing_on_error(folder: Path) -> Iterator[None]:
+    """Creates a folder if it does not exist. After an error, removes everything that is new."""
+    new_folders = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    before = {*folder.iterdir()}
     try:
-        for kind in kinds:
-            logs.append(KINDS[kind](log_dir, resume_step))
+        yield
     except BaseException:
-        Logs(logs).close()
+        remove_new(folder, before, new_folders)
         raise
-    return Logs(logs)
+
+
+def remove_new(folder: Path, before: set[Path], new_folders: Iterable[Path]) -> None:
+    """Removes all that was not in a folder before, then new folders, the innermost first."""
+    for path in {*folder.iterdir()} - before:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with contextlib.suppress(OSError):  # others may use a folder by now
+        for each in new_folders:
+            each.rmdir()
 
 
 def read_metrics(log_dir: str | Path) -> dict[str, np.ndarray]:

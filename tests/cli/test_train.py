@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import types
 from pathlib import Path
 
 import chex
@@ -425,7 +426,28 @@ def test_a_log_that_cannot_be_written_leaves_no_run(capsys, monkeypatch, tmp_pat
         arguments = [*SMALL, "--log", kind, "--output", folder]
         status, printed = run(capsys, "train", "ppo", "CartPole-v1", *arguments)
         assert status == 2 and word in printed
-        assert not (folder / "config.toml").exists()
+        assert not folder.exists()
+
+
+def test_a_failed_start_leaves_nothing_behind(capsys, monkeypatch, tmp_path):
+    def fail(**options):
+        assert (tmp_path / "runs" / "1" / "metrics.csv").exists()
+        raise RuntimeError("no account")
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=fail))
+    arguments = ["ppo", "CartPole-v1", *SMALL, "--output", tmp_path / "runs" / "1"]
+    with pytest.raises(RuntimeError, match="no account"):
+        run(capsys, "train", *arguments, "--log", "wandb")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "runs" / "1").mkdir(parents=True)
+    (tmp_path / "runs" / "1" / "notes.txt").touch()
+    with pytest.raises(RuntimeError, match="no account"):
+        run(capsys, "train", *arguments, "--log", "wandb")
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["notes.txt"]
+    (tmp_path / "runs" / "1" / "metrics.csv").touch()
+    status, printed = run(capsys, "train", *arguments)
+    assert status == 2 and "metrics.csv" in printed
+    assert "--output" in printed and "resume=True" not in printed
 
 
 def test_a_dry_run_prints_a_configuration_that_can_be_trained(capsys, monkeypatch, tmp_path):
