@@ -63,7 +63,8 @@ examples:
   jaxenvs train --resume runs/acrobot --total-steps 1e6    train longer
   jaxenvs train ppo gymnasium/CartPole-v1   an environment in worker processes
   jaxenvs train ppo grid.py:Grid            an environment of your own
-  jaxenvs train ppo Grid-v0 --import grid   an id that grid.py registers""",
+  jaxenvs train ppo Grid-v0 --import grid   an id that grid.py registers
+  jaxenvs train mine.py:KLPPO CartPole-v1 --set actor.type=mine.py:Net    your own parts""",
     "eval": """\
 Play new episodes with trained greedy policies, and show their returns.
 
@@ -178,7 +179,10 @@ def _parser() -> argparse.ArgumentParser:
 
     train = _command(commands, "train", "train", "train an agent")
     train.add_argument(
-        "algorithm", metavar="ALGORITHM", nargs="?", help="a2c, dqn, ppo, pqn, sac, td3 or vpg"
+        *("algorithm",),
+        metavar="ALGORITHM",
+        nargs="?",
+        help="a2c, dqn, ppo, pqn, sac, td3 or vpg; or module:Class or file.py:Class for your own",
     )
     train.add_argument("id", metavar="ID", nargs="?", help=_ID)
     _add_import(train)

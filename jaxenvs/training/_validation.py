@@ -10,36 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
-
-# The ranges of numbers, by the names of their fields.
-_COUNTS = {
-    *("epochs", "minibatches", "batch_size", "policy_delay", "exploration_steps"),
-    *("target_update_every", "capacity", "n_step", "time_limit", "beta_steps"),
-}
-_FRACTIONS = {
-    *("gamma", "gae_lambda", "tau", "decay", "initial_epsilon", "final_epsilon"),
-    *("target_entropy_ratio", "beta", "final_beta"),
-}
-_POSITIVE = {
-    *("clip", "target_kl", "max_gradient_norm", "adam_epsilon", "rms_epsilon"),
-    *("initial_temperature", "observation_clip", "reward_clip", "clip_rho", "clip_c"),
-    "clip_pg_rho",
-}
-_NOT_NEGATIVE = {
-    *("learning_rate", "critic_learning_rate", "temperature_learning_rate", "learning_starts"),
-    *("exploration_noise", "target_noise", "target_noise_clip", "alpha", "epsilon"),
-}
-_RANGES: tuple[tuple[set[str], Callable[[Any], Any], str], ...] = (
-    (_COUNTS, lambda value: value >= 1, "must be at least 1"),
-    (_FRACTIONS, lambda value: (value >= 0) & (value <= 1), "must be between 0 and 1"),
-    (_POSITIVE, lambda value: value > 0, "must be above 0"),
-    ({"replay_ratio"}, lambda value: (value >= 1e-4) & (value < np.inf), "must be 1e-4 or more"),
-    (_NOT_NEGATIVE, lambda value: value >= 0, "must not be below 0"),
-)
+from jaxenvs.training.ranges import Range
 
 
 def check_settings(part: Any) -> None:
@@ -52,11 +28,14 @@ def check_settings(part: Any) -> None:
     """
     try:
         hints = typing.get_type_hints(type(part))
+        annotated = typing.get_type_hints(type(part), include_extras=True)
     except NameError:  # a user's part, whose annotations are only known where it was written
         return
     for field in dataclasses.fields(part):
         name, value, is_static = field.name, getattr(part, field.name), struct.is_static(field)
-        problem = _problem(name, _scalar(hints[name], is_static), value, is_static)
+        if (hint := _scalar(hints[name], is_static)) is None:
+            continue
+        problem = _problem(hint, value, is_static) or _out_of_range(annotated[name], value)
         if problem is not None:
             raise TrainingError(f"{type(part).__name__} got {name}={value!r:.60}; it {problem}.")
 
@@ -72,9 +51,9 @@ def _scalar(hint: Any, is_static: bool) -> Any:
     return functools.reduce(operator.or_, kinds + others)
 
 
-def _problem(name: str, hint: Any, value: Any, is_static: bool) -> str | None:
-    """Returns why a value does not fit, or None if it does."""
-    if hint is None or (isinstance(value, jax.Array) and not is_static):
+def _problem(hint: Any, value: Any, is_static: bool) -> str | None:
+    """Returns why a value does not have its type, or None if it does."""
+    if isinstance(value, jax.Array) and not is_static:
         return None
     if callable(value) and any(typing.get_origin(x) is Callable for x in options(hint)):
         return None
@@ -83,8 +62,38 @@ def _problem(name: str, hint: Any, value: Any, is_static: bool) -> str | None:
     if isinstance(value, float) and int in options(hint):  # 1e6 is an integer in files alone
         return "should be a valid integer"
     is_numbers = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.number)
-    problem = None if is_numbers else mismatch(hint, value)
-    return problem or _out_of_range(name, value)
+    return None if is_numbers else mismatch(hint, value)
+
+
+def replace_fields(part: Any, kind: str, changes: Mapping[str, Any]) -> Any:
+    """Returns a copy of a dataclass with other fields.
+
+    Raises:
+        TrainingError: there is no such field, which is called a `kind`; the message suggests the
+            closest name.
+    """
+    names = [field.name for field in dataclasses.fields(part)]
+    for name in changes:
+        if name not in names:
+            raise TrainingError(
+                f'{type(part).__name__} has no {kind} "{name}".{closest(name, names)}'
+            )
+    return dataclasses.replace(part, **changes)
+
+
+def like_number(value: Any, old: Any) -> Any:
+    """Returns a number or an array in the type of an old one, if it keeps its value.
+
+    Programs compile again for an argument of another type.
+    """
+    numbers = int | float | np.generic | np.ndarray | jax.Array
+    if not (isinstance(value, numbers) and isinstance(old, numbers)):
+        return value
+    if struct.is_traced(value, old) or np.shape(value) != np.shape(old):
+        return value
+    is_number = isinstance(old, int | float)
+    converted = type(old)(value) if is_number else jnp.asarray(value, old.dtype)
+    return converted if np.all(converted == value) else value
 
 
 def check_hidden_sizes(actor: Any) -> None:
@@ -193,13 +202,13 @@ def _as_tuple(value: Any) -> Any:
     return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
-def _out_of_range(name: str, value: Any) -> str | None:
-    """Returns the range of a setting if a value is outside it."""
-    if value is None or isinstance(value, str | bool | jax.Array):
+def _out_of_range(annotated: Any, value: Any) -> str | None:
+    """Returns the range of a number if it is outside it."""
+    if not isinstance(value, int | float | np.ndarray | np.generic) or isinstance(value, bool):
         return None
     value = np.asarray(value)
     if np.isnan(value).any():
         return "must be a number"
-    return next(
-        (words for names, fits, words in _RANGES if name in names and not np.all(fits(value))), None
-    )
+    notes = (note for kind in options(annotated) for note in getattr(kind, "__metadata__", ()))
+    ranges = (note for note in notes if isinstance(note, Range))
+    return next((each.words for each in ranges if not np.all(each.fits(value))), None)

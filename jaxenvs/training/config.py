@@ -19,8 +19,14 @@ import flax.linen as nn
 import numpy as np
 
 from jaxenvs import _entry_points, spaces, struct, wrappers
-from jaxenvs.core import VectorEnv
-from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
+from jaxenvs.core import VectorEnv, Wrapper
+from jaxenvs.errors import (
+    TrainingError,
+    UnknownEnvironmentError,
+    check_integer,
+    closest,
+    missing_extra,
+)
 from jaxenvs.factory import is_hosted, make, make_vec
 from jaxenvs.training._validation import options, quoted, validate
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
@@ -31,6 +37,7 @@ from jaxenvs.training.storages import (
     GAE,
     DiscountedReturns,
     HindsightReplay,
+    OnPolicyStorage,
     PrioritizedReplay,
     Replay,
     Storage,
@@ -49,8 +56,17 @@ ACTORS = _by_name(ActorCritic, ActorTwinQ, QNetwork)
 STORAGES = _by_name(GAE, HindsightReplay, PrioritizedReplay, Replay, DiscountedReturns, VTrace)
 EXTRACTORS = _by_name(FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)
 MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
-# A policy sees and acts through these, so evaluation keeps them. The others apply to training only.
-_POLICY_WRAPPERS = _by_name(
+# A policy sees and acts through the other wrappers, so evaluation keeps them.
+_TRAINING_WRAPPERS: tuple[type, ...] = (
+    wrappers.AddRewardNoise,
+    wrappers.ClipReward,
+    wrappers.DelayObservation,
+    wrappers.ScaleReward,
+    wrappers.StickyAction,
+    wrappers.TimeLimit,
+)
+WRAPPERS = _by_name(
+    *_TRAINING_WRAPPERS,
     wrappers.AddRenderObservation,
     wrappers.ClipAction,
     wrappers.DiscretizeAction,
@@ -65,15 +81,15 @@ _POLICY_WRAPPERS = _by_name(
     wrappers.ResizeObservation,
     wrappers.TimeAwareObservation,
 )
-WRAPPERS = _POLICY_WRAPPERS | _by_name(
-    wrappers.AddRewardNoise,
-    wrappers.ClipReward,
-    wrappers.DelayObservation,
-    wrappers.ScaleReward,
-    wrappers.StickyAction,
-    wrappers.TimeLimit,
-)
 
+# The parts that have names, and the class of those of your own.
+_KINDS: dict[str, tuple[dict[str, Any], type]] = {
+    "algorithm": (ALGORITHMS, Algorithm),
+    "actor": (ACTORS, Actor),
+    "storage": (STORAGES, Storage),
+    "extractor": (EXTRACTORS, nn.Module),
+    "wrapper": (WRAPPERS, Wrapper),
+}
 _MEMORY_SIZE = 128
 _ROWS = 200  # approximate number of rows of metrics if `report_every` is None
 _GENERAL = ("default", "continuous", "bsuite")  # tables of tuned.toml that are not for one id
@@ -134,8 +150,8 @@ class Config:
         fields = {name: hint for name, hint in _hints(type(self)).items() if name not in _TABLES}
         scalars = {name: given[name] for name in fields if name != "wrappers"}
         checked = validate("a configuration", fields, scalars)
-        algorithm = _find("algorithm", checked["algorithm"], ALGORITHMS)
-        vars(self).update(checked, algorithm=algorithm.__name__)
+        algorithm = _find("algorithm", checked["algorithm"])
+        vars(self).update(checked, algorithm=_name_of(algorithm, checked["algorithm"]))
         for name in _COUNTS:
             if checked[name] is not None:
                 check_integer(TrainingError, f"a configuration got {name}", checked[name])
@@ -186,7 +202,7 @@ class Config:
                     f'a configuration got no {" and no ".join(missing)}.  Write algorithm = "PPO"'
                     ' and id = "CartPole-v1", for instance.'
                 )
-            default = _tuned(_find("algorithm", entries["algorithm"], ALGORITHMS).__name__)
+            default = _tuned(_find("algorithm", entries["algorithm"]))
             sizes = {name: x for name, x in default["default"].items() if name not in _TABLES}
             return cls._of({**sizes, **entries})
         except TrainingError as error:
@@ -263,7 +279,9 @@ class Config:
         }
         for table, make_part in parts.items():
             given, (cls, known), part = getattr(self, table), self._of_table(table), make_part()
-            tables[table] = {} if table == "settings" else {"type": cls.__name__}
+            tables[table] = {name: given[name] for name in ("type",) if name in given}
+            if table != "settings" and cls in _KINDS[table][0].values():
+                tables[table]["type"] = cls.__name__  # the default of your own algorithm has none
             for name in known:
                 value = given[name] if name in given else getattr(part, name, None)
                 if name != "type" and value is not None:
@@ -285,7 +303,7 @@ class Config:
 
     def make_algorithm(self) -> Algorithm:
         """Returns the algorithm with its hyperparameters."""
-        return ALGORITHMS[self.algorithm](**self._fields("settings")[1])
+        return _find("algorithm", self.algorithm)(**self._fields("settings")[1])
 
     def make_actor(self) -> Actor:
         """Returns the actor, before it is built for an environment."""
@@ -342,8 +360,8 @@ class Config:
             TrainingError: settings are batched, but the instances cannot differ.
         """
         for each in self.wrappers:
-            cls: Any = WRAPPERS[each["type"]]
-            if not training and cls.__name__ not in _POLICY_WRAPPERS:
+            cls: Any = _find("wrapper", each["type"])
+            if not training and issubclass(cls, _TRAINING_WRAPPERS):
                 continue
             batched = each.get("batched", ())
             if batched and (num_envs is None or isinstance(env, VectorEnv)):
@@ -478,7 +496,7 @@ class Config:
                 checked[name] = value
         checked = validate(cls.__name__, known, checked)
         if "type" in checked:
-            checked["type"] = cls.__name__
+            checked["type"] = _name_of(cls, checked["type"])
         both = checked | switched_off
         return {name: both[name] for name in given if name in both}
 
@@ -493,17 +511,16 @@ class Config:
 
     def _of_table(self, table: str) -> tuple[type, dict[str, Any]]:
         """Returns the class that a table describes, and the type of each of its settings."""
-        algorithm = ALGORITHMS[self.algorithm]
+        algorithm = _find("algorithm", self.algorithm)
         if table == "settings":
             return algorithm, _settings_of(algorithm)
         if table == "scheme":
             return Scheme, _SCHEME
-        default, known = {
-            "actor": (algorithm().default_actor, ACTORS),
-            "storage": (algorithm().default_storage, STORAGES),
-        }[table]
         given = getattr(self, table).get("type")
-        cls = type(default()) if given is None else _find(table, given, known)
+        if given is None:
+            cls = type(getattr(algorithm(), f"default_{table}")())
+        else:
+            cls = _find(table, given)
         return cls, {"type": str, **_settings_of(cls)}
 
 
@@ -528,14 +545,14 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
         >>> config_for("ppo", "Pendulum-v1").settings["gamma"]
         0.9
     """
-    name = _find("algorithm", algorithm, ALGORITHMS).__name__
+    cls = _find("algorithm", algorithm)
     for module in imports:
         _entry_points.import_module(module, f"imports={list(imports)}")
-    entries = _of_id(_tuned(name), id.removeprefix("gymnasium/"))
+    entries = _of_id(_tuned(cls), id.removeprefix("gymnasium/"))
     if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
         entries = {}  # its instances cannot differ
-    entries = entries or _general(name, id)
-    return Config(id=id, algorithm=name, imports=tuple(imports), **entries)
+    entries = entries or _general(cls, id)
+    return Config(id=id, algorithm=algorithm, imports=tuple(imports), **entries)
 
 
 def _of_id(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
@@ -555,9 +572,9 @@ def _without_version(id: str) -> str:
     return re.sub(r"-v\d+$", "", id)
 
 
-def _general(algorithm: str, id: str) -> dict[str, Any]:
+def _general(cls: type[Algorithm], id: str) -> dict[str, Any]:
     """Returns settings for an id without tuned ones. Some depend on the spaces."""
-    known, cls = _tuned(algorithm), ALGORITHMS[algorithm]
+    known = _tuned(cls)
     if "continuous" not in known:
         return known["default"]
     params: Any = {"backend": "serial"} if is_hosted(id) else {}
@@ -579,27 +596,61 @@ def tuned() -> list[tuple[str, str]]:
     """Returns the pairs of an algorithm and an id with tuned settings."""
     return [
         (name, id)
-        for name in ALGORITHMS
-        for id in _tuned(name)
+        for name, cls in ALGORITHMS.items()
+        for id in _tuned(cls)
         if id not in _GENERAL and not id.endswith("*")
     ]
 
 
 @functools.cache
-def _tuned(algorithm: str) -> dict[str, dict[str, Any]]:
+def _tuned(algorithm: type[Algorithm]) -> dict[str, dict[str, Any]]:
+    """Returns the tables of an algorithm. Of your own one, those of the algorithm it extends.
+
+    These have the settings whose defaults are the same. If it extends none, only sizes remain.
+    """
     file = importlib.resources.files("jaxenvs.training") / "tuned.toml"
-    return tomllib.loads(file.read_text())[algorithm]
+    known: Any = tomllib.loads(file.read_text())
+    base = next((each for each in algorithm.__mro__ if each in ALGORITHMS.values()), None)
+    if base is algorithm:
+        return known[algorithm.__name__]
+    if base is None:
+        is_on_policy = issubclass(algorithm.storage_type, OnPolicyStorage)
+        sizes = known["PPO" if is_on_policy else "DQN"]["default"]
+        return {"default": {name: x for name, x in sizes.items() if name not in _TABLES}}
+    mine, its = vars(algorithm()), vars(base())
+    for entries in known[base.__name__].values():
+        settings = entries.get("settings", {})
+        entries["settings"] = {x: settings[x] for x in settings if mine.get(x) == its[x]}
+    return known[base.__name__]
 
 
-def _find(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
-    """Returns the entry with a name, ignoring case."""
+def _find(kind: str, name: Any) -> Any:
+    """Returns the part with a name, ignoring case, or your own, "module:Class"."""
+    known, base = _KINDS[kind]
+    if isinstance(name, str) and ":" in name:
+        try:
+            found = _entry_points.load(name, f'{kind}="{name}"')
+        except UnknownEnvironmentError as error:
+            raise TrainingError(f"{error}") from error
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise TrainingError(
+                f'there is no {kind} "{name}": it is {found!r:.60}; expected a subclass of'
+                f" {base.__name__}."
+            )
+        return found
     lowered = {each.lower(): each for each in known}
     if not isinstance(name, str) or name.lower() not in lowered:
         near = closest(name, known) if isinstance(name, str) else ""
         raise TrainingError(
-            f"there is no {kind} {quoted(name)}.{near}  Choose one of {', '.join(sorted(known))}."
+            f"there is no {kind} {quoted(name)}.{near}  Choose one of {', '.join(sorted(known))};"
+            ' "module:Class" or "file.py:Class" is one of your own.'
         )
     return known[lowered[name.lower()]]
+
+
+def _name_of(part: type, given: str) -> str:
+    """Returns the name of a part that was found by the name `given`."""
+    return given if ":" in given else part.__name__
 
 
 def _is_optional(expected: Any) -> bool:
@@ -634,7 +685,7 @@ def _settings_of(cls: type) -> dict[str, Any]:
 def _extractor(given: Any) -> Any:
     """Returns the extractor described by a name or a table, or one per entry of a Dict."""
     if isinstance(given, str):
-        return _find("extractor", given, EXTRACTORS)()
+        return _find("extractor", given)()
     if not isinstance(given, Mapping):
         raise TrainingError(
             f"an actor got extractor={quoted(given)}; it takes a name, or a table with a type and"
@@ -642,7 +693,7 @@ def _extractor(given: Any) -> Any:
         )
     if "type" not in given:
         return {name: _extractor(each) for name, each in given.items()}
-    cls = _find("extractor", given["type"], EXTRACTORS)
+    cls = _find("extractor", given["type"])
     fields = {name: value for name, value in given.items() if name != "type"}
     return cls(**validate(cls.__name__, _settings_of(cls), fields))
 
@@ -684,7 +735,7 @@ def _checked_wrapper(given: Any) -> dict[str, Any]:
             f"a configuration got the wrapper {quoted(given)}; it takes a name, or a table with a"
             " type and settings."
         )
-    cls = _find("wrapper", table["type"], WRAPPERS)
+    cls = _find("wrapper", table["type"])
     name, known = cls.__name__, _wrapper_settings(cls)
     settings = {key: value for key, value in table.items() if key != "type"}
     checked = validate(name, {**known, "batched": Sequence[str]}, settings)
@@ -698,14 +749,14 @@ def _checked_wrapper(given: Any) -> dict[str, Any]:
     if missing:
         raise TrainingError(f"the wrapper {name} got no {' and no '.join(missing)}.")
     for each in checked.get("batched", ()):
-        is_training = name not in _POLICY_WRAPPERS
+        is_training = issubclass(cls, _TRAINING_WRAPPERS)
         can = [key for key, hint in known.items() if hint == _NUMBERS and is_training]
         if each not in can or not isinstance(checked.get(each), tuple):
             what = f"a list of numbers as {', '.join(can)}" if can else "no settings"
             raise TrainingError(
                 f'the wrapper {name} got batched=["{each}"]; {what} can differ between instances.'
             )
-    return {"type": name, **checked}
+    return {"type": _name_of(cls, table["type"]), **checked}
 
 
 @functools.cache

@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-LearningRate = float | optax.Schedule  # a constant, or a function of the gradient steps so far
+from jaxenvs.training.ranges import NotNegative
+
+# A constant, or a function of the gradient steps so far.
+LearningRate = NotNegative | optax.Schedule
 
 
 @jax.tree_util.register_static

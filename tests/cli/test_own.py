@@ -1,5 +1,6 @@
 """Environments that are not registered here, on the command line."""
 
+import re
 import shutil
 import sys
 import tomllib
@@ -11,7 +12,7 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import UnknownEnvironmentError
 from jaxenvs.registry import registry
-from jaxenvs.training.config import Config
+from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.evaluation import play_episodes
 from tests.cli._running import SMALL, run
 
@@ -64,6 +65,53 @@ def sentence():
 """
 
 
+PARTS = """
+import dataclasses
+
+import flax.linen as nn
+
+from jaxenvs import struct
+from jaxenvs.core import Wrapper
+from jaxenvs.training import GAE, PPO, ActorCritic
+
+
+@struct.pytree_dataclass
+class KLPPO(PPO):
+    beta: float = 2.0  # weight of the penalty
+    learning_rate: float = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Wide(ActorCritic):
+    hidden_sizes: tuple[int, ...] = (8,)
+
+
+@struct.pytree_dataclass
+class Halved(GAE):
+    factor: float = 0.5
+
+
+class Tiny(nn.Module):
+    features: int = 4
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.features)(x)
+
+
+class Doubled(Wrapper):
+    factor: float = 2.0
+
+    def reset(self, key):
+        state, timestep = self.env.reset(key)
+        return state, timestep.replace(observation=self.factor * timestep.observation)
+
+    def step(self, state, action, key):
+        state, timestep = self.env.step(state, action, key)
+        return state, timestep.replace(observation=self.factor * timestep.observation)
+"""
+
+
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     """A current directory with modules of somebody's own, which nobody sees afterwards."""
@@ -73,11 +121,12 @@ def here(monkeypatch, tmp_path):
         'import jaxenvs\njaxenvs.register("Corridor-v0", "corridors:Corridor", time_limit=9)\n'
     )
     (tmp_path / "needy.py").write_text("import nowhere_to_be_found\n")
+    (tmp_path / "parts.py").write_text(PARTS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
     for name in set(sys.modules) - modules:
-        if name in ("corridors", "entering", "needy"):
+        if name in ("corridors", "entering", "needy", "parts"):
             del sys.modules[name]
     for id in set(registry) - ids:
         del registry[id]
@@ -85,7 +134,7 @@ def here(monkeypatch, tmp_path):
 
 def forget():
     """As another process would find it."""
-    for name in ("corridors", "entering"):
+    for name in ("corridors", "entering", "parts"):
         sys.modules.pop(name, None)
     registry.pop("Corridor-v0", None)
 
@@ -109,6 +158,45 @@ def test_own_class_is_trained_and_its_run_known_to_every_command(capsys, here):
         status, printed = run(capsys, *arguments)
         assert status == 0, printed
     assert "goal" in printed and "3.0" in printed and "cells" in printed
+
+
+def test_own_parts_are_named_like_an_own_environment(capsys, here):
+    own = ["actor.type=parts:Wide", "actor.extractor=parts:Tiny", "storage.type=parts.py:Halved"]
+    settings = [text for each in own for text in ("--set", each)]
+    arguments = ["train", "parts.py:KLPPO", "CartPole-v1", *SMALL, "--set", "beta=3", *settings]
+    status, printed = run(capsys, *arguments, "--dry-run")
+    written = tomllib.loads(printed)
+    assert status == 0 and written["settings"]["beta"] == 3 and "# weight of the penalty" in printed
+    assert written["algorithm"] == "parts.py:KLPPO" and written["storage"]["factor"] == 0.5
+    tuned, default = config_for("ppo", "CartPole-v1"), config_for("parts:KLPPO", "CartPole-v1")
+    assert tuned.settings["learning_rate"] == 7e-4 and "learning_rate" not in default.settings
+    assert default.settings["epochs"] == tuned.settings["epochs"]  # of the algorithm it extends
+    wrappers = 'wrappers = [{ type = "parts:Doubled", factor = 3 }]\n'
+    (here / "mine.toml").write_text(wrappers + printed)
+    forget()
+    status, printed = run(capsys, "train", "--config", "mine.toml")
+    assert status == 0 and "runs/klppo/CartPole-v1/: " in printed
+    forget()
+    folder = here / "runs" / "klppo" / "CartPole-v1"
+    status, printed = run(capsys, "eval", folder, "--episodes", 2)
+    assert status == 0, printed
+    config = Config.read(folder / "config.toml")
+    algorithm, env = config.make_algorithm(), config.make_env(1, training=False)
+    assert (type(algorithm).__name__, algorithm.beta) == ("KLPPO", 3.0)
+    assert (env.env.factor, type(config.make_storage()).__name__) == (3.0, "Halved")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("actor.type=parts:Halved", "expected a subclass of Actor"),
+        ("storage.type=parts:Halve", 'no class or function of that name.*Close: "Halved"'),
+        ("storage.type=part:Halved", 'no module "part"'),
+    ],
+)
+def test_own_part_that_cannot_be_used_is_refused(capsys, here, setting, words):
+    status, printed = run(capsys, "train", "ppo", "CartPole-v1", "--dry-run", "--set", setting)
+    assert status == 2 and re.search(words, printed), printed
 
 
 def test_id_registered_by_an_imported_module_is_known_to_its_run(capsys, here):

@@ -85,7 +85,7 @@ def test_a_family_of_ids_shares_its_settings(monkeypatch):
         "MiniGrid-DoorKey-*": family,
         "MiniGrid-*": {**sizes, "num_envs": 2},
     }
-    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda name: tables)
+    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda cls: tables)
     for id, num_envs in (
         ("CartPole-v1", 1),
         ("MiniGrid-Empty-5x5-v0", 2),
@@ -123,7 +123,7 @@ def test_hosted_id_has_the_settings_of_its_native_task():
 
 
 def test_box_actions_have_other_defaults(monkeypatch):
-    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda name: known[name])
+    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda cls: known[cls.__name__])
     known = {"PPO": {"default": {"num_envs": 4}, "continuous": {"num_envs": 2}}}
     for sizes in known["PPO"].values():
         sizes |= {"unroll_length": 8, "total_steps": 64}

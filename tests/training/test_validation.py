@@ -27,6 +27,7 @@ from jaxenvs.training import (
     Replay,
     Scheme,
     make_train,
+    ranges,
     remote,
 )
 from jaxenvs.training.extractors import MLP
@@ -82,6 +83,19 @@ def test_invalid_hyper_parameter_is_named(algorithm, words):
     id = "Pendulum-v1" if isinstance(algorithm, SAC | TD3) else "CartPole-v1"
     with pytest.raises(TrainingError, match=words):
         make_train(id, algorithm, **SIZES)
+
+
+def test_a_subclass_inherits_ranges_and_may_replace_them():
+    @struct.pytree_dataclass
+    class KLPPO(PPO):
+        beta: float = 2.0  # the name of a fraction in another class
+        clip: float = -1.0
+        weight: ranges.Fraction = 1.0
+
+    make_train("CartPole-v1", KLPPO(), **SIZES)
+    for wrong in ({"gamma": 1.5}, {"weight": 1.5}):
+        with pytest.raises(TrainingError, match=r"KLPPO got .*=1\.5; it must be between 0 and 1"):
+            make_train("CartPole-v1", KLPPO(**wrong), **SIZES)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 import abc
 import warnings
 from fractions import Fraction
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Features, Networks
@@ -17,9 +18,14 @@ from jaxenvs.training.algorithms.algorithm import (
     TrainContext,
     steps_of,
 )
+from jaxenvs.training.ranges import Range
 from jaxenvs.training.storages.replay import Replay
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
 from jaxenvs.training.types import LearnerState, Sample, Unroll
+
+ReplayRatio = Annotated[
+    float, Range("must be 1e-4 or more", lambda value: (value >= 1e-4) & (value < np.inf))
+]
 
 
 class OffPolicyAlgorithm(Algorithm):

@@ -13,6 +13,7 @@ from jaxenvs.training.algorithms._on_policy import (
 )
 from jaxenvs.training.algorithms.algorithm import Metrics
 from jaxenvs.training.optimizers import LearningRate, with_clipping
+from jaxenvs.training.ranges import Count, Fraction, Positive
 
 
 @struct.pytree_dataclass
@@ -26,18 +27,18 @@ class A2C(PolicyGradientAlgorithm):
     """
 
     learning_rate: LearningRate = 7e-4  # of RMSProp; the initial value if `anneal`
-    gamma: float = 0.99  # discount per step
-    gae_lambda: float = 1.0  # 1 sums rewards to the end of the unroll
+    gamma: Fraction = 0.99  # discount per step
+    gae_lambda: Fraction = 1.0  # 1 sums rewards to the end of the unroll
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the entropy bonus
-    max_gradient_norm: float | None = 0.5  # larger gradients are scaled down to it; None: no limit
-    decay: float = 0.99  # of the mean square in RMSProp
-    rms_epsilon: float = 1e-5
-    target_kl: float | None = None  # an update ends with the step that exceeds this KL divergence
-    observation_clip: float | None = 10.0  # normalized observations are clipped to this
-    reward_clip: float | None = 10.0  # normalized rewards are clipped to this
-    epochs: int = struct.static(1)  # passes over each unroll
-    minibatches: int = struct.static(1)  # gradient steps in each pass
+    max_gradient_norm: Positive | None = 0.5  # larger gradients are scaled to it; None: no limit
+    decay: Fraction = 0.99  # of the mean square in RMSProp
+    rms_epsilon: Positive = 1e-5
+    target_kl: Positive | None = None  # an update ends with the step that exceeds this KL
+    observation_clip: Positive | None = 10.0  # normalized observations are clipped to this
+    reward_clip: Positive | None = 10.0  # normalized rewards are clipped to this
+    epochs: Count = struct.static(1)  # passes over each unroll
+    minibatches: Count = struct.static(1)  # gradient steps in each pass
     shuffle: Shuffle | None = struct.static(None)  # units of minibatches; None: by the actor
     anneal: bool = struct.static(False)  # decrease a constant learning rate linearly to 0
     normalize_advantage: bool = struct.static(False)  # in each minibatch

@@ -11,9 +11,14 @@ from jaxenvs import struct
 from jaxenvs.training.actors.q_network import QNetwork, QNetworks
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._epsilon_greedy import EpsilonGreedyAlgorithm
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features
+from jaxenvs.training.algorithms._off_policy import (
+    OffPolicyAlgorithm,
+    ReplayRatio,
+    sample_features,
+)
 from jaxenvs.training.algorithms.algorithm import Metrics, TrainContext, polyak_update
 from jaxenvs.training.optimizers import LearningRate, adam
+from jaxenvs.training.ranges import Count, Fraction, Positive, Steps
 from jaxenvs.training.types import Sample, Weights
 
 
@@ -29,16 +34,16 @@ class DQN(EpsilonGreedyAlgorithm, OffPolicyAlgorithm):
     """
 
     learning_rate: LearningRate = 5e-4  # of Adam
-    gamma: float = 0.99  # discount per step
-    initial_epsilon: float = 1.0  # fraction of random actions at the start
-    final_epsilon: float = 0.05  # fraction after `exploration_steps`
-    exploration_steps: int = 40_000  # environment steps over which epsilon falls linearly
-    tau: float = 1.0  # how far an update moves the targets; 1 copies the weights
-    max_gradient_norm: float | None = 10.0  # larger gradients are scaled down to it; None: no limit
-    learning_starts: int = 1_000  # environment steps with random actions before learning
-    target_update_every: int = 200  # gradient steps between two updates of the targets
-    batch_size: int = struct.static(128)
-    replay_ratio: float = struct.static(0.25)  # gradient steps per environment step
+    gamma: Fraction = 0.99  # discount per step
+    initial_epsilon: Fraction = 1.0  # fraction of random actions at the start
+    final_epsilon: Fraction = 0.05  # fraction after `exploration_steps`
+    exploration_steps: Count = 40_000  # environment steps over which epsilon falls linearly
+    tau: Fraction = 1.0  # how far an update moves the targets; 1 copies the weights
+    max_gradient_norm: Positive | None = 10.0  # larger gradients are scaled to it; None: no limit
+    learning_starts: Steps = 1_000  # environment steps with random actions before learning
+    target_update_every: Count = 200  # gradient steps between two updates of the targets
+    batch_size: Count = struct.static(128)
+    replay_ratio: ReplayRatio = struct.static(0.25)  # gradient steps per environment step
     double: bool = struct.static(True)  # weights select the next action, targets evaluate it
 
     def default_actor(self) -> QNetwork:

@@ -16,6 +16,7 @@ from jaxenvs.training.algorithms._on_policy import (
 )
 from jaxenvs.training.algorithms.algorithm import Metrics
 from jaxenvs.training.optimizers import LearningRate, adam
+from jaxenvs.training.ranges import Count, Fraction, Positive
 
 
 @struct.pytree_dataclass
@@ -29,18 +30,18 @@ class PPO(PolicyGradientAlgorithm):
     """
 
     learning_rate: LearningRate = 2.5e-4  # of Adam; the initial value if `anneal`
-    gamma: float = 0.99  # discount per step
-    gae_lambda: float = 0.95  # 0 trusts the critic after one step, 1 the sampled rewards
-    clip: float = 0.2  # how far the probability ratio may deviate from 1
+    gamma: Fraction = 0.99  # discount per step
+    gae_lambda: Fraction = 0.95  # 0 trusts the critic after one step, 1 the sampled rewards
+    clip: Positive = 0.2  # how far the probability ratio may deviate from 1
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the entropy bonus
-    max_gradient_norm: float | None = 0.5  # larger gradients are scaled down to it; None: no limit
-    adam_epsilon: float = 1e-5
-    target_kl: float | None = None  # an update ends with the step that exceeds this KL divergence
-    observation_clip: float | None = 10.0  # normalized observations are clipped to this
-    reward_clip: float | None = 10.0  # normalized rewards are clipped to this
-    epochs: int = struct.static(4)  # passes over each unroll
-    minibatches: int = struct.static(4)  # gradient steps in each pass
+    max_gradient_norm: Positive | None = 0.5  # larger gradients are scaled to it; None: no limit
+    adam_epsilon: Positive = 1e-5
+    target_kl: Positive | None = None  # an update ends with the step that exceeds this KL
+    observation_clip: Positive | None = 10.0  # normalized observations are clipped to this
+    reward_clip: Positive | None = 10.0  # normalized rewards are clipped to this
+    epochs: Count = struct.static(4)  # passes over each unroll
+    minibatches: Count = struct.static(4)  # gradient steps in each pass
     shuffle: Shuffle | None = struct.static(None)  # units of minibatches; None: by the actor
     anneal: bool = struct.static(True)  # decrease a constant learning rate linearly to 0
     clip_value: bool = struct.static(True)  # limit changes of the critic's values to `clip`

@@ -15,6 +15,7 @@ from jaxenvs.training.algorithms._epsilon_greedy import EpsilonGreedyAlgorithm
 from jaxenvs.training.algorithms._on_policy import Batch, OnPolicyAlgorithm
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy, Metrics, TrainContext
 from jaxenvs.training.optimizers import LearningRate, with_clipping
+from jaxenvs.training.ranges import Count, Fraction, Positive
 from jaxenvs.training.storages.storage import Storage
 from jaxenvs.training.types import Weights
 
@@ -31,16 +32,16 @@ class PQN(EpsilonGreedyAlgorithm, OnPolicyAlgorithm):
     """
 
     learning_rate: LearningRate = 5e-4  # of rectified Adam; the initial value if `anneal`
-    gamma: float = 0.99  # discount per step
-    gae_lambda: float = 0.65  # 0 trusts the network after one step, 1 the sampled rewards
-    initial_epsilon: float = 1.0  # fraction of random actions at the start
-    final_epsilon: float = 0.05  # fraction after `exploration_steps`
-    exploration_steps: int = 100_000  # environment steps over which epsilon falls linearly
-    max_gradient_norm: float | None = 10.0  # larger gradients are scaled down to it; None: no limit
-    observation_clip: float | None = 10.0  # normalized observations are clipped to this
-    reward_clip: float | None = 10.0  # normalized rewards are clipped to this
-    epochs: int = struct.static(2)  # passes over each unroll
-    minibatches: int = struct.static(16)  # gradient steps in each pass
+    gamma: Fraction = 0.99  # discount per step
+    gae_lambda: Fraction = 0.65  # 0 trusts the network after one step, 1 the sampled rewards
+    initial_epsilon: Fraction = 1.0  # fraction of random actions at the start
+    final_epsilon: Fraction = 0.05  # fraction after `exploration_steps`
+    exploration_steps: Count = 100_000  # environment steps over which epsilon falls linearly
+    max_gradient_norm: Positive | None = 10.0  # larger gradients are scaled to it; None: no limit
+    observation_clip: Positive | None = 10.0  # normalized observations are clipped to this
+    reward_clip: Positive | None = 10.0  # normalized rewards are clipped to this
+    epochs: Count = struct.static(2)  # passes over each unroll
+    minibatches: Count = struct.static(16)  # gradient steps in each pass
     anneal: bool = struct.static(True)  # decrease a constant learning rate linearly to 0
     normalize_observations: bool = struct.static(False)  # by running mean and standard deviation
     normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns

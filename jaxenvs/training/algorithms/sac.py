@@ -10,7 +10,11 @@ import optax
 from jaxenvs import struct
 from jaxenvs.training.actors.actor import Features, Networks
 from jaxenvs.training.actors.actor_twin_q import NO_PARAMETERS, ActorTwinQ, TwinQNetworks
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features
+from jaxenvs.training.algorithms._off_policy import (
+    OffPolicyAlgorithm,
+    ReplayRatio,
+    sample_features,
+)
 from jaxenvs.training.algorithms.algorithm import (
     BehaviorPolicy,
     Metrics,
@@ -19,6 +23,7 @@ from jaxenvs.training.algorithms.algorithm import (
 )
 from jaxenvs.training.distributions import Categorical
 from jaxenvs.training.optimizers import LearningRate, adam
+from jaxenvs.training.ranges import Count, Fraction, Positive, Steps
 from jaxenvs.training.types import Sample, Weights
 
 
@@ -36,14 +41,14 @@ class SAC(OffPolicyAlgorithm):
     learning_rate: LearningRate = 3e-4  # of Adam, for the policy
     critic_learning_rate: LearningRate | None = None  # None: the policy's
     temperature_learning_rate: LearningRate | None = None  # None: the policy's
-    gamma: float = 0.99  # discount per step
-    tau: float = 0.005  # how far the target critics move after each gradient step
-    initial_temperature: float = 1.0
+    gamma: Fraction = 0.99  # discount per step
+    tau: Fraction = 0.005  # how far the target critics move after each gradient step
+    initial_temperature: Positive = 1.0
     target_entropy: float | None = None  # None: -1 per number of a Box; for Discrete see below
-    target_entropy_ratio: float = 0.5  # for Discrete, the fraction of the maximum entropy
-    learning_starts: int = 1_000  # environment steps with random actions before learning
-    batch_size: int = struct.static(256)
-    replay_ratio: float = struct.static(1.0)  # gradient steps per environment step
+    target_entropy_ratio: Fraction = 0.5  # for Discrete, the fraction of the maximum entropy
+    learning_starts: Steps = 1_000  # environment steps with random actions before learning
+    batch_size: Count = struct.static(256)
+    replay_ratio: ReplayRatio = struct.static(1.0)  # gradient steps per environment step
     learn_temperature: bool = struct.static(True)  # False keeps it constant
 
     actor_type = TwinQNetworks

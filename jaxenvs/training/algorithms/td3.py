@@ -11,7 +11,11 @@ from jaxenvs import loops, struct
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Features
 from jaxenvs.training.actors.actor_twin_q import ActorTwinQ, TwinQNetworks
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features
+from jaxenvs.training.algorithms._off_policy import (
+    OffPolicyAlgorithm,
+    ReplayRatio,
+    sample_features,
+)
 from jaxenvs.training.algorithms.algorithm import (
     BehaviorPolicy,
     Metrics,
@@ -20,6 +24,7 @@ from jaxenvs.training.algorithms.algorithm import (
 )
 from jaxenvs.training.distributions import Deterministic
 from jaxenvs.training.optimizers import LearningRate, adam, with_packed_weights
+from jaxenvs.training.ranges import Count, Fraction, NotNegative, Steps
 from jaxenvs.training.storages.storage import Storage
 from jaxenvs.training.types import Sample, Weights
 
@@ -35,15 +40,15 @@ class TD3(OffPolicyAlgorithm):
     """
 
     learning_rate: LearningRate = 1e-3  # of Adam, for policy and critics
-    gamma: float = 0.99  # discount per step
-    tau: float = 0.005  # how far the targets move after each update of the policy
-    exploration_noise: float = 0.1  # standard deviation of the noise on actions
-    target_noise: float = 0.2  # standard deviation of the noise on target actions
-    target_noise_clip: float = 0.5  # largest noise on target actions
-    learning_starts: int = 1_000  # environment steps with random actions before learning
-    batch_size: int = struct.static(256)
-    replay_ratio: float = struct.static(1.0)  # gradient steps per environment step
-    policy_delay: int = struct.static(2)  # gradient steps of the critics per policy step
+    gamma: Fraction = 0.99  # discount per step
+    tau: Fraction = 0.005  # how far the targets move after each update of the policy
+    exploration_noise: NotNegative = 0.1  # standard deviation of the noise on actions
+    target_noise: NotNegative = 0.2  # standard deviation of the noise on target actions
+    target_noise_clip: NotNegative = 0.5  # largest noise on target actions
+    learning_starts: Steps = 1_000  # environment steps with random actions before learning
+    batch_size: Count = struct.static(256)
+    replay_ratio: ReplayRatio = struct.static(1.0)  # gradient steps per environment step
+    policy_delay: Count = struct.static(2)  # gradient steps of the critics per policy step
 
     actor_type = TwinQNetworks
 

@@ -13,6 +13,7 @@ from jaxenvs.training.algorithms._on_policy import (
 )
 from jaxenvs.training.algorithms.algorithm import Metrics
 from jaxenvs.training.optimizers import LearningRate, adam
+from jaxenvs.training.ranges import Count, Fraction, Positive
 from jaxenvs.training.storages.discounted_returns import DiscountedReturns
 from jaxenvs.training.storages.storage import Storage
 
@@ -28,14 +29,14 @@ class VPG(PolicyGradientAlgorithm):
     """
 
     learning_rate: LearningRate = 1e-3  # of Adam
-    gamma: float = 0.99  # discount per step
-    gae_lambda: float = 0.97  # for the storage `GAE`; not used by `DiscountedReturns`
+    gamma: Fraction = 0.99  # discount per step
+    gae_lambda: Fraction = 0.97  # for the storage `GAE`; not used by `DiscountedReturns`
     value_coefficient: float = 1.0  # weight of the baseline's loss
-    target_kl: float | None = None  # no effect with a single gradient step
-    observation_clip: float | None = 10.0  # normalized observations are clipped to this
-    reward_clip: float | None = 10.0  # normalized rewards are clipped to this
-    epochs: int = struct.static(1)
-    minibatches: int = struct.static(1)
+    target_kl: Positive | None = None  # no effect with a single gradient step
+    observation_clip: Positive | None = 10.0  # normalized observations are clipped to this
+    reward_clip: Positive | None = 10.0  # normalized rewards are clipped to this
+    epochs: Count = struct.static(1)
+    minibatches: Count = struct.static(1)
     shuffle: Shuffle | None = struct.static(None)  # no effect with a single minibatch
     normalize_advantage: bool = struct.static(True)
     normalize_observations: bool = struct.static(False)  # by running mean and standard deviation

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxenvs import prng, struct
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest
+from jaxenvs.training.ranges import Count
 from jaxenvs.training.storages import _ring
 from jaxenvs.training.storages._ring import Ring
 from jaxenvs.training.storages.storage import ReplayStorage
@@ -54,11 +55,11 @@ class HindsightReplay(ReplayStorage):
     Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017.
     """
 
-    capacity: int = struct.static(100_000)  # transitions of all instances, without relabeled ones
+    capacity: Count = struct.static(100_000)  # transitions of all instances, without relabeled ones
     strategies: tuple[str, ...] = struct.static(("final", "future"))
     compute_reward: Callable[[Any, Any], jax.Array] | None = struct.static(None)
     compute_terminated: Callable[[Any, Any], jax.Array] | None = struct.static(None)
-    time_limit: int | None = struct.static(None)  # steps; None does not check
+    time_limit: Count | None = struct.static(None)  # steps; None does not check
     observation: str = struct.static("observation")
     achieved_goal: str = struct.static("achieved_goal")
     desired_goal: str = struct.static("desired_goal")

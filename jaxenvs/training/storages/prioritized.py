@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.training.ranges import Count, Fraction, NotNegative
 from jaxenvs.training.storages import _ring, _sum_tree
 from jaxenvs.training.storages._ring import Ring
 from jaxenvs.training.storages._windows import n_step_returns, newest_can_start
@@ -32,13 +33,13 @@ class PrioritizedReplay(ReplayStorage):
     Source: T. Schaul et al., Prioritized Experience Replay, 2016, section 3.
     """
 
-    capacity: int = struct.static(100_000)  # transitions, of all instances together
-    n_step: int = struct.static(1)  # rewards summed before the critic's value
-    alpha: float = 0.6  # 0 draws uniformly, 1 in proportion to the error
-    beta: float = 0.4  # initial correction for non-uniform sampling; 1 corrects fully
-    final_beta: float = 1.0  # beta after `beta_steps`
-    beta_steps: int = 200_000  # environment steps over which beta rises linearly
-    epsilon: float = 1e-6  # lets rows without error be drawn too
+    capacity: Count = struct.static(100_000)  # transitions, of all instances together
+    n_step: Count = struct.static(1)  # rewards summed before the critic's value
+    alpha: NotNegative = 0.6  # 0 draws uniformly, 1 in proportion to the error
+    beta: Fraction = 0.4  # initial correction for non-uniform sampling; 1 corrects fully
+    final_beta: Fraction = 1.0  # beta after `beta_steps`
+    beta_steps: Count = 200_000  # environment steps over which beta rises linearly
+    epsilon: NotNegative = 1e-6  # lets rows without error be drawn too
 
     def init(self, transition: Transition) -> PrioritizedState:
         ring = _ring.empty(transition, self.capacity, beyond=self.n_step - 1)

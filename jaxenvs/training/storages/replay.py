@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.training.ranges import Count
 from jaxenvs.training.storages import _ring
 from jaxenvs.training.storages._ring import Ring
 from jaxenvs.training.storages._windows import n_step_returns, newest_can_start
@@ -33,8 +34,8 @@ class Replay(ReplayStorage):
     Teaching, 1992; V. Mnih et al., Human-level control through deep reinforcement learning, 2015.
     """
 
-    capacity: int = struct.static(100_000)  # transitions, of all instances together
-    n_step: int = struct.static(1)  # rewards summed before the critic's value
+    capacity: Count = struct.static(100_000)  # transitions, of all instances together
+    n_step: Count = struct.static(1)  # rewards summed before the critic's value
 
     def init(self, transition: Transition) -> Ring:
         return _ring.empty(transition, self.capacity, beyond=self.n_step - 1)

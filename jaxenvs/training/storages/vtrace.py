@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.training.ranges import Positive
 from jaxenvs.training.storages._discounting import discounted_sums
 from jaxenvs.training.storages.storage import OnPolicyStorage
 from jaxenvs.training.types import ValuedUnroll
@@ -80,9 +81,9 @@ class VTrace(OnPolicyStorage):
 
     corrects: ClassVar[bool] = True
 
-    clip_rho: float = 1.0  # largest weight of a temporal difference
-    clip_c: float = 1.0  # largest weight of later steps
-    clip_pg_rho: float = 1.0  # largest weight of an advantage
+    clip_rho: Positive = 1.0  # largest weight of a temporal difference
+    clip_c: Positive = 1.0  # largest weight of later steps
+    clip_pg_rho: Positive = 1.0  # largest weight of an advantage
 
     def estimate(
         self, unroll: ValuedUnroll, *, gamma: chex.Numeric, gae_lambda: chex.Numeric
