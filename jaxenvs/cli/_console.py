@@ -32,6 +32,16 @@ def table(*columns: str, title: str | None = None) -> Any:
     return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 
 
+def check_folder(path: str | Path) -> None:
+    """Raises RenderError if the folder of a file that will be written does not exist."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise RenderError(
+            f'"{path}" cannot be written: there is no folder "{folder}".  Create it, or pass'
+            " another --output."
+        )
+
+
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
     """Converts OSError to RenderError while a file is being written.

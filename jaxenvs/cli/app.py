@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import jaxenvs
 from jaxenvs._entry_points import import_module
-from jaxenvs.errors import JaxenvsError
+from jaxenvs.errors import JaxenvsError, TrainingError
 
 _HELP = {
     "": """\
@@ -146,6 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
+        if options.command == "train":
+            _check_train(options)
         # Imported here, so `--help` does not wait for the imports of a command.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
         if not sys.flags.safe_path and os.getcwd() not in sys.path:  # like `python -m`
@@ -161,6 +163,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # `train` saves first and returns the same
         return 128 + signal.SIGINT
     return 0
+
+
+def _check_train(options: argparse.Namespace) -> None:
+    """Raises TrainingError if there is nothing to train, before JAX is imported."""
+    if options.config is None and options.resume is None and options.id is None:
+        raise TrainingError(
+            "train got no id.  Pass an algorithm and an id: jaxenvs train ppo CartPole-v1; or pass"
+            " --config."
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -260,7 +271,9 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument("--title", metavar="TEXT", help="(default: the ids)")
 
     bsuite = _command(commands, "bsuite", "bsuite", "run an agent through bsuite's experiments")
-    bsuite.add_argument("algorithm", metavar="ALGORITHM", help="a2c, dqn, ppo, sac, vpg or random")
+    bsuite.add_argument(
+        "algorithm", metavar="ALGORITHM", help="a2c, dqn, ppo, pqn, sac, vpg or random"
+    )
     bsuite.add_argument("--experiments", metavar="NAMES", help="separated by commas (default: all)")
     for name, what in (
         ("--episodes", "episodes of each setting (default: bsuite's, 1,000 or 10,000)"),

@@ -24,6 +24,7 @@ from jaxenvs.rendering.plots import write_radar
 from jaxenvs.training.config import Config, config_for
 
 RANDOM = "random"
+AGENTS = ("a2c", "dqn", "ppo", "pqn", "sac", "vpg", RANDOM)  # for discrete actions
 # Annealed rates would reach 0 after so many steps. bsuite's experiments end by episodes instead.
 _TOTAL_STEPS = 10**9
 
@@ -32,7 +33,8 @@ def run(options: argparse.Namespace) -> None:
     """Plays the experiments, writes records and radar.png, and prints the scores."""
     make_agent, num_envs, text = _agent(options)
     names = _experiments(options.experiments)
-    folder = Path(options.output or Path("runs", "bsuite", options.algorithm.lower()))
+    own = options.algorithm.rpartition(":")[2].lower()
+    folder = Path(options.output or Path("runs", "bsuite", own))
     with writing(folder):
         _write_agent(folder / "agent.toml", text)
     out = console()
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
         if by_tag:
             _print_scores("experiment", by_experiment)
             _print_scores("tag", by_tag)
-            path = write_radar(folder / "radar.png", {options.algorithm: by_tag})
+            path = write_radar(folder / "radar.png", {own: by_tag})
             out.print(f"Wrote {path}.", markup=False)
     except MissingExtraError as error:  # the records are written
         out.print(f"The scores are missing: {error}", markup=False)
@@ -67,10 +69,16 @@ def _agent(options: argparse.Namespace) -> tuple[Callable[..., Any], int, str]:
     """Returns what makes an agent, its number of instances, and a text that describes it."""
     sizes = {name: getattr(options, name) for name in ("num_envs", "unroll_length")}
     sizes = {name: size for name, size in sizes.items() if size is not None}
+    name = options.algorithm.lower()
+    if name not in AGENTS and ":" not in name:
+        raise TrainingError(
+            f'bsuite has no agent "{name}".{closest(name, AGENTS)}  Choose one of'
+            f' {", ".join(AGENTS)}; "module:Class" or "file.py:Class" is an algorithm of your own.'
+        )
     episodes = (
         "" if options.episodes is None else f"# {options.episodes} episodes of each setting\n"
     )
-    if options.algorithm.lower() == RANDOM:
+    if name == RANDOM:
         if options.set or "unroll_length" in sizes:
             raise TrainingError("bsuite got settings for the random agent, which has none.")
         return RandomAgent, sizes.get("num_envs", 1), f'{episodes}algorithm = "{RANDOM}"\n'

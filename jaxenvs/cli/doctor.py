@@ -23,6 +23,7 @@ _VARIABLES = (
     *("CC", "CXX", "CUDA_VISIBLE_DEVICES", "MUJOCO_GL", "OMP_NUM_THREADS", "PYOPENGL_PLATFORM"),
     *("RAY_ADDRESS", "SDL_VIDEODRIVER", "XDG_CACHE_HOME"),
 )
+_DEVELOPERS = ("bench", "dev", "docs", "interop", "suites-tests")  # extras shown only if asked for
 Report = dict[str, Any]
 
 
@@ -35,6 +36,9 @@ def run(options: argparse.Namespace) -> None:
     needed = list(options.needed)
     extras = _extras()
     _check_names(needed, extras)
+    if extras is not None:
+        hidden = {*_DEVELOPERS} - {*needed}
+        extras = {name: packages for name, packages in extras.items() if name not in hidden}
     report: Report = {
         "versions": _versions(),
         "devices": _devices(),

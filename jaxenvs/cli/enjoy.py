@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import jaxenvs
-from jaxenvs.cli._console import console, writing
+from jaxenvs.cli._console import check_folder, console, writing
 from jaxenvs.cli._runs import close, make_train_for_playing, runs_in
 from jaxenvs.cli.render import play, playing_key
 from jaxenvs.errors import RenderError, RolloutError, check_integer
@@ -22,6 +22,8 @@ def run(options: argparse.Namespace) -> None:
     """Plays episodes with a trained policy, and writes them to a file or shows them."""
     if options.episodes < 1:
         raise RolloutError(f"enjoy got --episodes {options.episodes}; expected a positive number.")
+    if options.output is not None:
+        check_folder(options.output)
     chosen, *others = runs_in([options.run])
     train, config, out = make_train_for_playing(chosen.config), chosen.config, console()
     try:

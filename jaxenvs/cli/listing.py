@@ -25,10 +25,13 @@ def run(options: argparse.Namespace) -> None:
             spec.compared_with or "-",
         )
     console().print(rows)
-    console().print(f"{len(specs)} of {len(registry) + len(unlisted)} environments.")
+    if specs[0].id in unlisted:
+        console().print(f"{len(specs)} of {len(unlisted)} settings of bsuite's experiments.")
+        return
+    console().print(f"{len(specs)} of {len(registry)} environments.")
     if len(specs) == len(registry):
         console().print(
-            f"The other {len(unlisted)} are settings of bsuite's experiments;"
+            f"Besides, there are {len(unlisted)} settings of bsuite's experiments;"
             " `jaxenvs list deep_sea/` shows those of one."
         )
 

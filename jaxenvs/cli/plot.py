@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.cli._console import console, writing
+from jaxenvs.cli._console import check_folder, console, writing
 from jaxenvs.cli._runs import Run, group_by_task, runs_in
 from jaxenvs.errors import RenderError, TrainingError, closest, missing_extra
 from jaxenvs.rendering.plots import Curve, write_learning_curves
@@ -18,6 +18,7 @@ from jaxenvs.training.logs import STEP, read_metrics
 def run(options: argparse.Namespace) -> None:
     """Plots one curve for each configuration of the runs."""
     _check_suffix(Path(options.output))
+    check_folder(options.output)
     groups = group_by_task(runs_in(options.runs))
     curves: dict[str, list[Curve]] = {
         label: [_curve(each, options.metric) for each in group]

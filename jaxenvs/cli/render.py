@@ -11,7 +11,7 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs import keys
-from jaxenvs.cli._console import console, writing
+from jaxenvs.cli._console import check_folder, console, writing
 from jaxenvs.core import Environment
 from jaxenvs.errors import RenderError, RolloutError, TrainingError, check_integer
 from jaxenvs.rendering.video import write_video
@@ -21,6 +21,7 @@ _CHUNK = 25  # frames per call: enough for speed, few enough for memory
 
 def run(options: argparse.Namespace) -> None:
     """Plays an episode of `options.id` and writes it to `options.output`."""
+    check_folder(options.output)
     env, policy = jaxenvs.make(options.id), None
     if options.checkpoint is not None:
         env, policy = _load_policy(options, env)

@@ -165,11 +165,6 @@ def configuration(options: argparse.Namespace) -> Config:
                 " ALGORITHM and ID, or pass another file."
             )
         config = config.replace(id=options.id or config.id)
-    elif options.algorithm is None or options.id is None:
-        raise TrainingError(
-            "train got no id.  Pass an algorithm and an id: jaxenvs train ppo CartPole-v1; or pass"
-            " --config."
-        )
     else:
         config = config_for(options.algorithm, options.id, options.imports)
     given = {name: getattr(options, name) for name in _FLAGS if getattr(options, name) is not None}

@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+import numpy as np
+
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.making import make_pool
 from jaxenvs.bridge.making.tuning import BackendConfig, batch_seconds, save_tuned
@@ -26,14 +28,16 @@ def run(options: argparse.Namespace) -> None:
         raise PoolError(
             f"tune got --seconds {options.seconds:g}; expected a number of seconds, at least 0."
         )
-    found: list[tuple[BackendConfig, str]] = []
+    rows: dict[Any, tuple[BackendConfig, str]] = {}  # one for each way to divide the environments
     for backend, workers in _candidates(num_envs):
         try:
             tried = _measure(options.id, num_envs, batch_size, backend, workers, options.seconds)
-            found.append((tried, ""))
+            why = ""
         except JaxenvsError as error:
-            config = BackendConfig(backend, workers or 0, seconds=float("inf"))
-            found.append((config, str(error).split("\n", 1)[0]))
+            tried = BackendConfig(backend, workers or 0, seconds=float("inf"))
+            why = str(error).split("\n", 1)[0]
+        rows.setdefault((tried.backend, _workers(tried)), (tried, why))
+    found = list(rows.values())
     possible = [config for config, why in found if not why]
     if not possible:
         raise PoolError(f'no backend could run "{options.id}": {found[0][1]}')
@@ -50,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _row(config: BackendConfig, why: str, batch_size: int, serial: float) -> tuple[str, ...]:
-    workers = str(config.num_workers) if config.num_workers else "-"
+    workers = _workers(config)
     if why:
         return config.backend, workers, "-", "-", why[:60]
     rate = f"{batch_size / config.seconds:,.0f}"
@@ -61,6 +65,18 @@ def _row(config: BackendConfig, why: str, batch_size: int, serial: float) -> tup
         rate,
         f"{serial / config.seconds:.2f}x",
     )
+
+
+def _workers(config: BackendConfig) -> str:
+    """Returns the number of workers, and the numbers of environments unless they are equal."""
+    if not config.num_workers:
+        return "-"
+    bounds: Any = config.bounds or ()
+    sizes = [f"{size}" for size in np.diff(bounds)]
+    text = f"{config.num_workers}"
+    if len({*sizes}) > 1:
+        text += f": {' + '.join(sizes) if len(sizes) <= 8 else f'{min(sizes)} to {max(sizes)}'}"
+    return f"{text}, and {bounds[0]} by the caller" if config.caller_steps and bounds else text
 
 
 def _candidates(num_envs: int) -> list[tuple[str, int | None]]:

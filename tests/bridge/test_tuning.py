@@ -182,6 +182,9 @@ def test_an_unpicklable_environment_uses_serial():
 def test_tune_command_shows_every_backend_and_saves_the_best(capsys, own_cache):
     arguments = ["tune", "CartPole-v1", "--num-envs", "2", "--seconds", "0.01"]
     assert main([*arguments, "--dry-run"]) == 0
+    row = r"^ *(serial|process|thread|asyncio) +(\S.*?)  "
+    rows = re.findall(row, capsys.readouterr().out, re.MULTILINE)
+    assert len(rows) == len(set(rows)) >= 4  # auto's choice is one of them
     assert not (own_cache / "tuned.json").exists()
     assert main(arguments) == 0
     out = capsys.readouterr().out

@@ -7,7 +7,7 @@ from PIL import Image
 
 import jaxenvs
 from jaxenvs.cli import app, listing
-from jaxenvs.registry import registry
+from jaxenvs.registry import registry, unlisted
 from tests.cli._running import run
 from tests.ids import case
 
@@ -21,6 +21,19 @@ def test_list_shows_every_id_with_its_limit(capsys):
 def test_list_filters_by_part_of_an_id_and_by_family(capsys):
     status, printed = run(capsys, "list", "mountain", "--family", "classic_control")
     assert status == 0 and "MountainCar-v0" in printed and "CartPole" not in printed
+
+
+def test_list_counts_within_what_it_searched(capsys):
+    assert f" of {len(registry)} environments" in run(capsys, "list", "car")[1]
+    assert f"of {len(unlisted)} settings of bsuite" in run(capsys, "list", "deep_sea/")[1]
+
+
+def test_train_without_an_id_is_refused_before_jax_is_imported():
+    code = "import sys, jaxenvs.cli as c; print(c.main(sys.argv[1:]), 'jax' in sys.modules)"
+    for arguments in (["train"], ["train", "ppo"]):
+        command = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "2 False\n" and "train got no id" in done.stderr
 
 
 def test_list_and_info_know_the_settings_of_bsuite(capsys):
@@ -40,6 +53,7 @@ def test_list_and_info_know_the_settings_of_bsuite(capsys):
         (["train", "pp", "CartPole-v1"], '"PPO"'),
         (["train", "ppo"], "no id"),
         (["train", "ppo", "CartPole-v1", "--set", "lerning_rate=1"], "learning_rate"),
+        (["train", "ppo", "CartPole-v1", "--set", "lr=1e-3"], '"lr".  Close: "learning_rate"'),
         (["train", "ppo", "CartPole-v1", "--set", "epochs=two"], "epochs"),
         (["train", "ppo", "CartPole-v1", "--set", "epochs"], "name=value"),
         (["train", "ppo", "CartPole-v1", "--set", "actor.hidden_sizes=[8"], "not valid TOML"),
@@ -54,12 +68,14 @@ def test_list_and_info_know_the_settings_of_bsuite(capsys):
         (["eval", "nowhere", "--episodes", "0"], "positive"),
         (["enjoy", "nowhere"], "config.toml"),
         (["plot", "nowhere", "-o", "a.png"], "config.toml"),
-        (["bsuite", "pp"], '"PPO"'),
+        (["bsuite", "pp"], 'Close: "ppo"'),
         (["bsuite", "ppo", "--experiments", "deep_see"], "deep_sea"),
         (["bsuite", "ppo", "--experiments", "bandit", "--unroll-length", "3"], "minibatches"),
-        (["bsuite", "td3", "--experiments", "bandit"], "bounded Box"),
+        (["bsuite", "td3", "--experiments", "bandit"], "a2c, dqn, ppo, pqn, sac, vpg, random;"),
         (["bsuite", "random", "--set", "epochs=2"], "has none"),
         (["render", "Pendulum", "-o", "a.gif"], "Pendulum-v1"),
+        (["render", "CartPole-v1", "-o", "nowhere/a.gif"], "nowhere"),
+        (["enjoy", "nowhere", "-o", "elsewhere/a.gif"], "elsewhere"),
         (["render", "CartPole-v1", "-o", "a.webm", "--max-steps", "2"], ".mp4"),
         (["render", "CartPole-v1", "-o", "a.gif", "--max-steps", "0"], "at least 1"),
         (["render", "CartPole-v1", "-o", "a.gif", "--checkpoint", "nowhere"], "config.toml"),

@@ -1,5 +1,7 @@
 import json
 import re
+import tomllib
+from pathlib import Path
 
 import jax
 import pytest
@@ -52,6 +54,7 @@ def package(installed):
         "jaxenvs[carts,poles]; extra == 'all'",
         "polemaker[long]>=1.5,<2; extra == 'poles'",
         "cuckoo>=3; extra == 'birds'",
+        "linter>=1; extra == 'dev'",
     )
     installed("wheelhouse", "2.0.1")
     installed("polemaker", "1.10", "lengthener>=0.5; extra == 'long'", "shortener; extra == 'cut'")
@@ -82,6 +85,15 @@ def test_doctor_json_reports_machine_native_parts_and_extras(capsys, package):
     assert report["extras"]["carts"] == [
         {"package": "wheelhouse", "needed": ">=2", "version": "2.0.1", "state": "present"}
     ]
+
+
+def test_extras_for_developers_are_shown_only_if_named(capsys, package):
+    assert '"dev"' not in run(capsys, "--json")[1]
+    status, out, _ = run(capsys, "dev", "--json")
+    assert status == 2 and json.loads(out)["extras"]["dev"][0]["package"] == "linter"
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert set(doctor._DEVELOPERS) <= set(extras)
 
 
 def test_a_native_part_that_is_missing_says_why_and_what_is_lost(capsys, monkeypatch):
