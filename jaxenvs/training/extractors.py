@@ -267,8 +267,15 @@ def num_features(extractor: nn.Module, space: spaces.Space) -> int:
     """Returns the number of features F of observations of `space`, without computing any.
 
     Raises:
-        TrainingError: `extractor` does not support the space, or does not return float[B, F].
+        TrainingError: `extractor` is not a module of flax.linen, does not support the space, or
+            does not return floats, [B, F].
     """
+    if not isinstance(extractor, nn.Module):
+        raise TrainingError(
+            f"the actor got an extractor of type {type(extractor).__name__}; expected a module of"
+            " flax.linen.  For a class of flax.nnx, pass flax.nnx.bridge.to_linen(Class, ...), with"
+            " its arguments except rngs."
+        )
 
     def extract(key):
         # Only traced, so spaces of 64-bit arrays work too.
@@ -286,11 +293,12 @@ def num_features(extractor: nn.Module, space: spaces.Space) -> int:
             " another extractor, or None for the default."
         ) from error
     is_array = isinstance(features, jax.ShapeDtypeStruct)
-    if not is_array or features.ndim != 2 or features.shape[0] != 2 or features.dtype.kind != "f":
-        given = describe(features)
+    is_flat = is_array and features.ndim == 2 and features.shape[0] == 2
+    if not is_flat or not jnp.issubdtype(features.dtype, jnp.floating):
+        fix = "Convert them to floats" if is_flat else "Flatten all axes except the first"
         raise TrainingError(
-            f"{type(extractor).__name__} returned {given} for 2 observations of {space!r}; expected"
-            " float32[2, F].  Flatten all axes except the first."
+            f"{type(extractor).__name__} returned {describe(features)} for 2 observations of"
+            f" {space!r}; expected floats, [2, F].  {fix}."
         )
     return features.shape[1]
 

@@ -1,12 +1,14 @@
 """What the fields of parts, schemes and learners may be is told when they are assembled."""
 
 import warnings
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import jaxenvs
 from jaxenvs import spaces, struct
@@ -158,6 +160,61 @@ def test_extractor_with_state_or_dropout_is_refused(extractor):
     actor = ActorCritic(extractor=extractor)
     with pytest.raises(TrainingError, match="does not support observations"):
         make_train("CartPole-v1", PPO(), actor=actor, **SIZES)
+
+
+class Half(nn.Module):
+    """Computes in half precision, with weights in full precision."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(4, dtype=jnp.bfloat16)(x)
+
+
+class Linear(nnx.Module):
+    def __init__(self, inputs, outputs, *, rngs):
+        self.layer = nnx.Linear(inputs, outputs, rngs=rngs)
+
+    def __call__(self, x):
+        return self.layer(x)
+
+
+class Matrix(nn.Module):
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(4)(x)[..., None] if self.dtype == jnp.float32 else x.astype(self.dtype)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"extractor": Half()},
+        {"extractor": Half(), "memory": nn.GRUCell(4, dtype=jnp.bfloat16)},
+        {"extractor": nnx.bridge.to_linen(Linear, 4, 8)},
+    ],
+    ids=["bfloat16", "memory", "nnx"],
+)
+def test_half_precision_and_nnx_networks_are_trained_in_float32(settings):
+    with jax.numpy_dtype_promotion("standard"):  # flax's cells mix types
+        actor = ActorCritic(**settings)
+        train = make_train("CartPole-v1", PPO(epochs=1, minibatches=1), actor=actor, **SIZES)
+        result = jax.eval_shape(train, KEY)
+    assert {x.dtype for x in jax.tree.leaves(result.learner_state.params)} == {jnp.dtype("f4")}
+
+
+@pytest.mark.parametrize(
+    ("extractor", "words"),
+    [
+        (Linear(4, 8, rngs=nnx.Rngs(0)), r"type Linear; .*flax.nnx.bridge.to_linen\(Class"),
+        (Matrix(), "Flatten all axes"),
+        (Matrix(jnp.int32), "Convert them to floats"),
+    ],
+    ids=["nnx", "shape", "dtype"],
+)
+def test_extractor_that_cannot_be_used_says_how_to_mend_it(extractor, words):
+    with pytest.raises(TrainingError, match=words):
+        make_train("CartPole-v1", PPO(), actor=ActorCritic(extractor=extractor), **SIZES)
 
 
 class Masked(Wrapper):

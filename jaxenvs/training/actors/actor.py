@@ -240,8 +240,13 @@ def _of_agent(agent: jax.Array, results: Any) -> Any:
 
 
 def apply(network: nn.Module, params: Any, *inputs: Any) -> Any:
-    """Applies a network that has no state except its weights."""
-    return network.apply(params, *inputs)
+    """Applies a network that has no state except its weights. Narrow floats become float32."""
+
+    def widen(x: jax.Array) -> jax.Array:
+        is_narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4
+        return x.astype(jnp.float32) if is_narrow else x
+
+    return jax.tree.map(widen, network.apply(params, *inputs))
 
 
 def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn.Module:
