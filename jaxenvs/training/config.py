@@ -112,6 +112,9 @@ class Config:
     or "lstm", with `memory_size` units (128). An extractor is a name such as "NatureCNN", a table
     with a `type` and its settings, or a table of these for the entries of a Dict.
 
+    Instead of a name, `algorithm` and every `type` can be "module:Class" or "file.py:Class", for a
+    part of your own.
+
     `scheme` has the fields of `Scheme`. `collection` and `gradients` are "central", "remote:4",
     "remote:4:async", or a table of the arguments of `remote`, such as
     {"workers": 4, "sync": False, "resources": {"num_cpus": 1}}. `num_envs` is then the number per
@@ -119,9 +122,10 @@ class Config:
 
     `wrappers` are applied to each instance, the innermost first: a name, or a table with a `type`
     and its settings. Reward wrappers, StickyAction, DelayObservation, and TimeLimit apply to
-    training only. Evaluation keeps the others, because the policy sees and acts through them. A
-    training wrapper can list settings under `batched`; these differ between instances, and each
-    number of the list applies to an equal share of them, in order.
+    training only, and so do classes that extend one of these. Evaluation keeps the others, because
+    the policy sees and acts through them. A training wrapper can list settings under `batched`;
+    these differ between instances, and each number of the list applies to an equal share of them,
+    in order.
 
     Raises:
         TrainingError: a name is unknown (the message suggests the closest), or a value has the
@@ -129,7 +133,7 @@ class Config:
     """
 
     id: str  # of the environment, as `make_vec` takes it; "module:Class" is one of your own
-    algorithm: str  # "PPO", in either case
+    algorithm: str  # "PPO", in either case; "module:Class" is one of your own
     num_envs: int  # instances that collect in parallel
     unroll_length: int  # steps of each instance between two updates
     total_steps: int  # total environment steps
@@ -533,7 +537,9 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     tables, unless they have wrappers with batched settings.
 
     Args:
-        algorithm: "PPO", "A2C", "VPG", "DQN", "PQN", "SAC" or "TD3", in either case.
+        algorithm: "PPO", "A2C", "VPG", "DQN", "PQN", "SAC" or "TD3", in either case; or
+            "module:Class", which has the sizes of the algorithm that it extends, and those settings
+            whose defaults are the same.
         id: as `make_vec` takes it.
         imports: modules that register it.
 
