@@ -137,9 +137,7 @@ def missing_extra(feature: str, package: str, extra: str) -> MissingExtraError:
 
 
 def closest(name: str, candidates: Iterable[str], count: int = 3) -> str:
-    """Returns '  Close: "a", "b".' with the candidates most similar to `name`, or "".
-
-    """
+    """Returns '  Close: "a", "b".' with the candidates most similar to `name`, or ""."""
     lowered = {candidate.lower(): candidate for candidate in candidates}
     name = name.lower()
     matches = [each for each in lowered if _initials(each) == name]  # lr for learning_rate

@@ -61,6 +61,7 @@ examples:
   jaxenvs train --config mine.toml          train from your own file
   jaxenvs train --resume runs/acrobot       continue a run
   jaxenvs train --resume runs/acrobot --total-steps 1e6    train longer
+  jaxenvs train --resume runs/acrobot --num-envs 64        with other instances
   jaxenvs train ppo gymnasium/CartPole-v1   an environment in worker processes
   jaxenvs train ppo grid.py:Grid            an environment of your own
   jaxenvs train ppo Grid-v0 --import grid   an id that grid.py registers

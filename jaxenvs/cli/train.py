@@ -266,11 +266,13 @@ def _runs(folder: Path, config: Config, seeds: int | None) -> list[Run]:
 def _find_runs_to_resume(options: argparse.Namespace) -> tuple[Path, list[Run]]:
     """Returns the folder given by `--resume`, and its runs."""
     others = {"algorithm", "id", "config", "output", "seeds", *_FLAGS, *_SCHEME_FLAGS}
-    given = [name for name in others - {"total_steps"} if getattr(options, name) is not None]
+    may_change = ("total_steps", "num_envs")
+    given = [name for name in others - {*may_change} if getattr(options, name) is not None]
     if given or options.set or options.imports or options.dry_run:
         raise TrainingError(
             "train got --resume and a configuration, but a run continues with its own"
-            " configuration.  Only --total-steps and --log can be combined with --resume."
+            " configuration.  Only --total-steps, --num-envs, and --log can be combined with"
+            " --resume."
         )
     folder = Path(options.resume)
     runs = runs_in([folder])
@@ -293,10 +295,9 @@ def _find_runs_to_resume(options: argparse.Namespace) -> tuple[Path, list[Run]]:
         raise TrainingError(
             f'"{folder}" contains runs that were not trained together.  Pass the folder of one.'
         )
-    if options.total_steps is not None:
-        total_steps = options.total_steps
-        runs = [Run(run.folder, run.config.replace(total_steps=total_steps)) for run in runs]
-    return folder, runs
+    changes = {name: getattr(options, name) for name in may_change}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    return folder, [Run(run.folder, run.config.replace(**changes)) for run in runs]
 
 
 def _make_folder(wished: Path, *, find_unused: bool) -> tuple[Path, list[Path]]:

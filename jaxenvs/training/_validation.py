@@ -82,7 +82,7 @@ def replace_fields(part: Any, kind: str, changes: Mapping[str, Any]) -> Any:
 
 
 def like_number(value: Any, old: Any) -> Any:
-    """Returns a number or an array in the type of an old one, if it keeps its value.
+    """Returns a number or an array in the type of an old one of the same shape and kind.
 
     Programs compile again for an argument of another type.
     """
@@ -91,9 +91,11 @@ def like_number(value: Any, old: Any) -> Any:
         return value
     if struct.is_traced(value, old) or np.shape(value) != np.shape(old):
         return value
-    is_number = isinstance(old, int | float)
-    converted = type(old)(value) if is_number else jnp.asarray(value, old.dtype)
-    return converted if np.all(converted == value) else value
+    given, dtype = (x.dtype if hasattr(x, "dtype") else np.dtype(type(x)) for x in (value, old))
+    is_number = isinstance(given, np.dtype) and isinstance(dtype, np.dtype)  # not a key
+    if not (is_number and np.can_cast(given, dtype, "same_kind")):
+        return value
+    return type(old)(value) if isinstance(old, int | float) else jnp.asarray(value, dtype)
 
 
 def check_hidden_sizes(actor: Any) -> None:

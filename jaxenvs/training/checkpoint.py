@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from jax.sharding import AbstractMesh
 
 from jaxenvs.errors import TrainingError, missing_extra
+from jaxenvs.training.types import LearnerState
 
 T = TypeVar("T")
 
@@ -48,53 +50,110 @@ def restore(path: str | Path, like: T) -> T:
     Args:
         path: the folder.
         like: a pytree of the same structure, shapes and dtypes, such as
-            `jax.eval_shape(train.init, key)`; its values are not read. Restored arrays are placed
-            like the arrays in `like`, on the same devices and committed to them or not, so they
-            continue its compiled programs. Where `like` has no devices, they are uncommitted.
+            `jax.eval_shape(train.init, key)`. Restored arrays are placed like the arrays in `like`,
+            on the same devices and committed to them or not, so they continue its compiled
+            programs. Where `like` has no devices, they are uncommitted. If `like` is a dict, such
+            as `{"weights": state.weights}`, only its entries are read. If it is a `LearnerState` of
+            arrays, such as `jax.jit(train.init)(key)`, the run may have other instances, devices,
+            or workers: episodes and the replay memory are then those of `like`, with a warning, and
+            updates are recounted, so that environment steps continue.
 
     Returns:
         The learner state. A training run that continues from it takes the same steps, bit for bit,
-        as one that was never interrupted.
+        as one that was never interrupted, unless there was a warning.
 
     Raises:
         TrainingError: there is no such checkpoint, it is damaged, or its leaves differ from those
             of `like`.
         MissingExtraError: orbax is not installed.
     """
-    path = Path(path).absolute()
+    folder = Path(path).absolute()
     everything = {name: _abstract(leaf) for name, leaf in _by_name(like).items()}
     wanted = {
         name: leaf for name, leaf in everything.items() if leaf.size
     }  # orbax does not store empty arrays
-    if not path.is_dir():  # the process may have ended between two renames
-        others = _draft_path(path), _previous_path(path)
+    if not folder.is_dir():  # the process may have ended between two renames
+        others = _draft_path(folder), _previous_path(folder)
         found = next((each for each in others if (each / _CHECKSUMS).is_file()), None)
         if found is None:
-            raise TrainingError(f'there is no checkpoint at "{path}".  Write one with `save`.')
-        path = found
-    _check_files(path)  # orbax misses some damage, and its errors are verbose
+            raise TrainingError(f'there is no checkpoint at "{folder}".  Write one with `save`.')
+        folder = found
+    _check_files(folder)  # orbax misses some damage, and its errors are verbose
     with _checkpointer() as checkpointer:
-        saved = _read(path, lambda: dict(checkpointer.metadata(path).item_metadata))
+        saved = _read(folder, lambda: dict(checkpointer.metadata(folder).item_metadata))
+        new = _parts_to_skip(like, saved, wanted)
         differences = [
             f"{name}: {_describe(saved, name)} in the checkpoint, expected"
             f" {_describe(wanted, name)}"
-            for name in sorted({*saved, *wanted})
-            if _describe(saved, name) != _describe(wanted, name)
+            for name in _differing(saved, wanted)
+            if _part(name) not in new
         ]
         if differences:
+            others = {_part(line) for line in differences} <= {*_RUNNING}
+            also = ", or restore into an array state, such as jax.jit(train.init)(key)"
             raise TrainingError(
-                f'the checkpoint at "{path}" belongs to another training run:\n  '
+                f'the checkpoint at "{folder}" belongs to another training run:\n  '
                 + "\n  ".join(differences)
-                + "\n  Use the configuration with which the checkpoint was written."
+                + "\n  Use the configuration with which the checkpoint was written"
+                + f"{also if others and isinstance(like, LearnerState) else ''}."
             )
-        restored = _read(path, lambda: checkpointer.restore(path, wanted))
+        # orbax reads all or nothing.
+        asked = {name: leaf for name, leaf in wanted.items() if _part(name) not in new}
+        for name, leaf in saved.items():
+            if _part(name) in new:
+                asked[name] = _abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+        restored = _read(folder, lambda: checkpointer.restore(folder, asked))
     leaves = [
-        place_like(
-            restored[name] if name in restored else jnp.zeros(asked.shape, asked.dtype), asked
+        leaf
+        if _part(name) in new
+        else place_like(
+            restored[name] if name in restored else jnp.zeros(leaf.shape, leaf.dtype), leaf
         )
-        for name, asked in zip(everything, jax.tree.leaves(like), strict=True)
+        for name, leaf in zip(everything, jax.tree.leaves(like), strict=True)
     ]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+    found: Any = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    if not isinstance(like, LearnerState):
+        return found
+    lost = [_RUNNING[part] for part in sorted(new) if jax.tree.leaves(getattr(like, part))]
+    if lost:
+        warnings.warn(
+            f'the checkpoint at "{folder}" has other instances, devices, workers, or memory:'
+            f" {' and '.join(lost)}.",
+            stacklevel=2,
+        )
+    return _recount(found, like)
+
+
+_RUNNING = {"collector": "episodes start again", "storage": "the replay memory starts empty"}
+
+
+def _parts_to_skip(like: Any, saved: Any, wanted: Any) -> set[str]:
+    """Returns the top-level entries that are not read from the checkpoint."""
+    if isinstance(like, dict):
+        return {_part(name) for name in saved} - {*like}
+    if not isinstance(like, LearnerState):
+        return set()
+    running = jax.tree.leaves((like.collector, like.storage))
+    differing = [name for name in _differing(saved, wanted) if _part(name) in _RUNNING]
+    is_same_kind = all(
+        saved[name].dtype == _stored(wanted[name]).dtype
+        if name in saved and name in wanted
+        else not any(_part(other) == _part(name) for other in (saved if name in wanted else wanted))
+        for name in differing
+    )
+    can_start = all(isinstance(leaf, jax.Array) for leaf in running)
+    return {*_RUNNING} if differing and is_same_kind and can_start else set()
+
+
+def _recount(state: LearnerState, like: LearnerState) -> Any:
+    """Counts the environment steps so far in updates of the length of those of `like`."""
+    if not isinstance(like.steps_per_update, jax.Array):
+        return state
+    old, new = int(state.steps_per_update), int(like.steps_per_update)
+    updates = jnp.int32(int(state.updates) * old // new)
+    return state.replace(
+        updates=place_like(updates, like.updates), steps_per_update=like.steps_per_update
+    )
 
 
 def save_together(paths: Sequence[Path], states: Sequence[Any]) -> None:
@@ -112,18 +171,18 @@ def save_together(paths: Sequence[Path], states: Sequence[Any]) -> None:
         _replace(path, _pending_path(path))
 
 
-def restore_together(paths: Sequence[Path], like: T) -> list[T]:
+def restore_together(paths: Sequence[Path], likes: Sequence[T]) -> list[T]:
     """Reads the checkpoints that `save_together` wrote, even after a crash.
 
     Args:
         paths: the folders.
-        like: the shapes of one checkpoint, a `LearnerState`; see `restore`.
+        likes: a `LearnerState` for each checkpoint, see `restore`.
 
     Raises:
         TrainingError: see `restore`; or the checkpoints have different numbers of updates.
     """
     candidates = []
-    for path in paths:
+    for path, like in zip(paths, likes, strict=True):
         places = [each for each in (path, _pending_path(path)) if each.is_dir()] or [path]
         states: list[Any] = [restore(each, like) for each in places]
         candidates.append({int(np.asarray(state.updates)): state for state in states})
@@ -234,13 +293,31 @@ def _by_name(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
+def _part(name: str) -> str:
+    """Returns the top-level entry of a dotted name."""
+    return name.partition(".")[0]
+
+
+def _differing(saved: Any, wanted: Any) -> list[str]:
+    """Returns the names of leaves whose shapes or dtypes differ."""
+    return [
+        name
+        for name in sorted({*saved, *wanted})
+        if _describe(saved, name) != _describe(wanted, name)
+    ]
+
+
 def _describe(leaves: Any, name: str) -> str:
     if name not in leaves:
         return "absent"
-    leaf = leaves[name]
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.eval_shape(jax.random.key_data, leaf)  # the stored form
+    leaf = _stored(leaves[name])
     return f"{leaf.dtype}{list(leaf.shape)}"
+
+
+def _stored(leaf: Any) -> Any:
+    """Returns the stored form of a leaf, which is numbers for keys."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf
 
 
 def _checkpointer() -> Any:

@@ -20,7 +20,7 @@ from jaxenvs import keys
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
 from jaxenvs.rollouts import Evaluation
-from jaxenvs.training._validation import check_settings
+from jaxenvs.training._validation import check_settings, like_number
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.checkpoint import restore, restore_together, save, save_together
 from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics, play_episodes
@@ -320,7 +320,8 @@ class Learner:
         """Continues from a checkpoint at `path`, or from the one in `log_dir`.
 
         Unrolls that workers are collecting with the old weights are awaited and dropped. The replay
-        memories of gradient workers are emptied.
+        memories of gradient workers are emptied. The run may have had other numbers of instances,
+        devices, or workers: episodes then start again, and the replay memory starts empty.
 
         Raises:
             TrainingError: there is no checkpoint, or it belongs to another training run.
@@ -332,8 +333,8 @@ class Learner:
                     f'"{each}" is the folder of a run, not a checkpoint.  Restore its checkpoint:'
                     f' "{each / CHECKPOINT}".'
                 )
-        like = self.learner_state if self._seeds is None else _without_axis(self.learner_state)
-        self._executor.load_state(self._stack_seeds(restore_together(paths, like)))
+        likes = self._split_seeds(self.learner_state)
+        self._executor.load_state(self._stack_seeds(restore_together(paths, likes)))
         folders = self._folders or [each.parent for each in paths]
         self._best = np.array([_read_score(folder / _BEST_SCORE) for folder in folders])
 
@@ -352,8 +353,8 @@ class Learner:
         if isinstance(before, float) and np.ndim(value):
             raise TrainingError(f"{name}={value!r}; expected a number such as {before}.")
         check_settings(algorithm)
-        if isinstance(before, float) and isinstance(value, int | np.number):
-            algorithm = algorithm.replace(**{name: float(value)})  # another type would recompile
+        if isinstance(before, int | float):
+            algorithm = algorithm.replace(**{name: like_number(value, before)})
         if jax.tree.structure(algorithm) == jax.tree.structure(old):
             self._executor.set_algorithm(algorithm)
         else:
@@ -362,7 +363,8 @@ class Learner:
     def replace(self, **parts: Any) -> None:
         """Replaces parts of the scheme, such as algorithm, storage, env or unroll_length.
 
-        Keeps the weights, and the rest of the state as far as it fits the new parts.
+        Keeps the weights, and the rest of the state as far as it fits the new parts. An environment
+        that differs only in numbers, and whose spaces are the same, does not recompile.
 
         Raises:
             TrainingError: there is no such part, the weights do not fit it, or the learner is
@@ -373,8 +375,10 @@ class Learner:
         for name in parts:
             if name not in names:
                 raise TrainingError(f'a scheme has no part "{name}".{closest(name, names)}')
-        scheme = dataclasses.replace(self.scheme, **parts)
         old = self._executor
+        if "env" in parts:
+            parts["env"] = self._like_running(parts["env"])
+        scheme = dataclasses.replace(self.scheme, **parts)
         params = jax.eval_shape(lambda: old.learner_state.weights.params)
         check = functools.partial(
             _check_weights, params if self._seeds is None else _without_axis(params)
@@ -393,6 +397,13 @@ class Learner:
         self._compiled.clear()
         if "env" in parts and self._given_evaluation_env is None:
             self._discard_evaluation_env()  # it is like the old environments
+
+    def _like_running(self, env: Any) -> Any:
+        """Returns an environment with parameters in the types of those that are running."""
+        for running in (self.env, getattr(self.env, "env", None)):
+            if jax.tree.structure(env) == jax.tree.structure(running):
+                return jax.tree.map(like_number, env, running)
+        return env
 
     def close(self) -> None:
         """Closes workers, hosted environments and logs, without saving.

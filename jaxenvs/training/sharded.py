@@ -100,9 +100,7 @@ class ShardedTrain:
             rows = jax.tree.map(
                 lambda x: jax.lax.dynamic_slice_in_dim(x, own * number, number), batched
             )
-            changes: dict[str, Any] = {"env": train.env.replace(**rows)}
-            train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
-            return function(train, argument)
+            return function(train.replace(env=train.env.replace(**rows)), argument)
 
         def program(train: Train, argument: Any) -> Any:
             everywhere = PartitionSpec()
@@ -160,7 +158,7 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
     env = train.env.with_env(env) if isinstance(train.env, IndependentAgents) else env
     algorithm = train.algorithm.per_device(share)
     algorithm.check_sizes(train.networks, env.num_envs, train.unroll_length)
-    part = dataclasses.replace(train, env=env, algorithm=algorithm, axis_name=axis_name)  # pyright: ignore[reportArgumentType]
+    part = train.replace(env=env, algorithm=algorithm, axis_name=axis_name)
     return ShardedTrain(train=part, batched=batched, mesh=mesh)
 
 
@@ -170,6 +168,7 @@ def _layout(mesh: Mesh) -> Any:
     return LearnerState(
         weights=everywhere,  # pyright: ignore[reportArgumentType] a tree of partition specs
         updates=everywhere,  # pyright: ignore[reportArgumentType]
+        steps_per_update=everywhere,  # pyright: ignore[reportArgumentType]
         key=everywhere,  # pyright: ignore[reportArgumentType]
         storage=in_rows,
         collector=in_rows,  # pyright: ignore[reportArgumentType]

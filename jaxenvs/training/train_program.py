@@ -7,11 +7,10 @@ One update is `collect` followed by `Algorithm.learn`. T is the length of an unr
 instances.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import chex
 import jax
@@ -23,7 +22,7 @@ from jaxenvs import keys, loops, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import SpaceError, TrainingError, check_integer, closest
 from jaxenvs.rollouts import evaluate
-from jaxenvs.training._validation import check_settings
+from jaxenvs.training._validation import check_settings, replace_fields
 from jaxenvs.training.actors.actor import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.algorithm import (
     Algorithm,
@@ -123,6 +122,9 @@ class Train:
     `train(key)` calls `init` once and `update` `num_updates` times. `train.resume(learner_state,
     num_updates)` continues from a restored state. If you call `update` yourself, donate the state:
     `jax.jit(train.update, donate_argnums=0)`. Otherwise each call copies the replay memory.
+
+    `jax.jit(train)` compiles the parameters of the environment and the algorithm into the program.
+    As an argument, `jax.jit(lambda train, key: train(key))`, they are inputs of it, see `replace`.
     """
 
     env: VectorEnv
@@ -195,6 +197,7 @@ class Train:
         learner_state = LearnerState(
             weights=algorithm.initial_weights(context, params),
             updates=jnp.int32(0),
+            steps_per_update=jnp.int32(context.steps_per_update),
             key=prng.as_standard_keys(key),
             storage=(),
             collector=collector,
@@ -211,7 +214,9 @@ class Train:
     def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Collects one unroll and learns from it. Returns the state and metrics, float32[] each.
 
-        An annealed learning rate is 0 after `num_updates`; with `resume` it is not.
+        An annealed learning rate is 0 after `num_updates`; with `resume` it is not. Evaluations,
+        `on_update` and the progress bar belong to `train(key)` and `resume`; `resume(state, 1)` is
+        an update with all of them.
         """
         key, collect_key, learn_key = jax.random.split(prng.as_fast_key(learner_state.key), 3)
         collector, unroll = self.collect(
@@ -259,9 +264,19 @@ class Train:
         the last of these updates.
         """
         last_update = jnp.maximum(self.num_updates, learner_state.updates + num_updates)
-        changes: dict[str, Any] = {"last_update": last_update}
-        train = dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
-        return train._advance(learner_state, num_updates)
+        return self.replace(last_update=last_update)._advance(learner_state, num_updates)
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns a copy with other fields, such as `env=train.env.replace(gravity=3.7)`.
+
+        A jitted function that takes the training program as an argument compiles again only if
+        static fields, shapes or types change. Fields do not follow each other: with another number
+        of instances, change `num_updates`, too.
+
+        Raises:
+            TrainingError: there is no such field; the message suggests the closest name.
+        """
+        return replace_fields(self, "field", changes)
 
     def _advance(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         def report(learner_state: LearnerState, _: Any, length: int = self.report_every) -> Any:
@@ -454,7 +469,7 @@ def make_train(
             "evaluation_episodes": evaluation_episodes,
             "evaluation_env": evaluation_env,
         }
-    return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
+    return train.replace(**changes)
 
 
 def assemble(

@@ -98,6 +98,7 @@ class LearnerState:
 
     weights: Weights
     updates: jax.Array  # int32[], done so far
+    steps_per_update: jax.Array  # int32[], environment steps in each of these updates
     key: chex.PRNGKey
     storage: Any  # the content of a replay memory, or () for other storages
     collector: CollectorState

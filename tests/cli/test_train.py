@@ -153,6 +153,11 @@ def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
     for each in ("seed_3", "seed_4"):
         assert read_metrics(folder / each)["step"][-1] == ended + 256
         assert Config.read(folder / each / "config.toml").total_steps == ended + 256
+    more = ["--num-envs", 8, "--total-steps", f"{ended + 512}"]
+    with pytest.warns(UserWarning, match="episodes start again"):
+        status, printed = run(capsys, "train", "--resume", folder, *more)
+    assert status == 0 and Config.read(folder / "seed_3" / "config.toml").num_envs == 8
+    assert read_metrics(folder / "seed_3")["step"][-1] == ended + 512
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A training run under way: steps, checkpoints, signals, evaluation, and parts that change."""
 
+import contextlib
 import gc
 import itertools
 import os
@@ -68,6 +69,13 @@ def arrays(tree):
 def same(tree, other):
     for x, y in zip(arrays(tree), arrays(other), strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+DQN_PARTS = {
+    "algorithm": DQN(learning_starts=16, batch_size=8),
+    "actor": QNetwork(hidden_sizes=(8,)),
+    "storage": Replay(capacity=64),
+}
 
 
 def state_of(learner):
@@ -159,6 +167,51 @@ def test_a_resumed_run_runs_the_programs_of_the_first(tmp_path, compilations, se
     folder = tmp_path if seed == 0 else tmp_path / "seed_1"
     rates = read_metrics(folder)["steps_per_second"]
     assert np.isnan(rates).tolist() == [True, False] * 2  # the rates of rows that compile
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"num_envs": 8}),
+        ({}, {"unroll_length": 8}),
+        ({"gradients": remote(2)}, {"gradients": remote(4)}),
+        ({}, {"gradients": remote(2)}),
+        ({"gradients": remote(2)}, {"collection": remote(2)}),
+        (DQN_PARTS, {**DQN_PARTS, "num_envs": 8}),
+    ],
+    ids=["instances", "length", "devices", "to devices", "to workers", "memory"],
+)
+def test_a_run_goes_on_with_other_instances_or_devices(tmp_path, before, after):
+    with Learner(scheme(**before), total_steps=STEPS, log_dir=tmp_path) as learner:
+        rows = [learner.step() for _ in range(4)]
+        learner.save()
+        saved = jax.device_get(state_of(learner).weights)
+    is_lossless = "unroll_length" in after or "collection" in after
+    words = "start again.*empty" if "storage" in after else "episodes start again"
+    with contextlib.nullcontext() if is_lossless else pytest.warns(UserWarning, match=words):
+        resumed = Learner(scheme(**after), total_steps=STEPS, log_dir=tmp_path, resume=True)
+    with resumed:
+        same(state_of(resumed).weights, saved)
+        steps = resumed.step()["steps"]
+        assert steps == rows[-1]["steps"] + resumed.steps_per_update
+    logged = read_metrics(tmp_path)["step"]
+    assert logged.tolist() == [row["steps"] for row in rows] + [steps]
+
+
+def test_other_numbers_of_the_environment_do_not_compile(compilations):
+    env = jaxenvs.make(ID)
+    with Learner(scheme(env), total_steps=STEPS) as learner:
+        learner.step()
+        for gravity in (5.0, 6, np.float32(7), jnp.float32(8), jnp.asarray(9)):
+            learner.replace(env=env.replace(gravity=gravity))
+            compilations.clear()
+            learner.step()
+            assert compilations == [] and learner.env.parameters["gravity"] == gravity
+        learner.update_algo_parameter("gamma", jnp.float32(0.5))
+        learner.update_algo_parameter("learning_rate", np.float32(0.5))
+        compilations.clear()
+        learner.step()
+        assert compilations == [] and learner.scheme.algorithm.gamma == 0.5
 
 
 def test_a_run_with_workers_goes_on_with_its_weights_and_counts(tmp_path):

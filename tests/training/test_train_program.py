@@ -564,6 +564,29 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
         restore(tmp_path / "nowhere", jnp.zeros(3))
 
 
+def test_weights_alone_are_restored_from_any_checkpoint(tmp_path):
+    state = jax.jit(small().init)(KEY)
+    save(tmp_path / "saved", state)
+    other = jax.jit(small(num_envs=8).init)(jax.random.key(1))
+    found = restore(tmp_path / "saved", {"weights": other.weights})
+    assert_same(found["weights"], state.weights)
+    with pytest.raises(TrainingError, match=r"collector.*\n.*jax.jit\(train.init\)"):
+        restore(tmp_path / "saved", jax.eval_shape(lambda: other))
+    with pytest.warns(UserWarning, match="episodes start again"):
+        carried = restore(tmp_path / "saved", other)
+    assert_same(carried.weights, state.weights)
+    assert_same(carried.collector, other.collector)
+
+
+def test_fields_of_a_training_program_are_replaced():
+    train = small()
+    run = jax.jit(chex.assert_max_traces(lambda train, key: train.init(key), n=1))
+    run(train, KEY)
+    run(train.replace(env=train.env.replace(gravity=3.7)), KEY)
+    with pytest.raises(TrainingError, match=r'no field "algoritm".*"algorithm"'):
+        train.replace(algoritm=PPO())
+
+
 def test_callback_reports_each_update_and_is_absent_if_unset(told):
     metrics, calls = told
     assert sorted(updates for updates, _ in calls) == [1, 2, 3, 4]

@@ -27,7 +27,6 @@ from jaxenvs.training.schemes.workers import (
     make_gradient_worker,
     needs_truncation,
     truncate_unroll,
-    with_algorithm,
 )
 from jaxenvs.training.sharded import ShardedTrain, shard
 from jaxenvs.training.train_program import Train
@@ -58,7 +57,7 @@ class Executor(abc.ABC):
     def set_algorithm(self, algorithm: Algorithm) -> None:
         """Changes the hyperparameters."""
         self.algorithm = algorithm
-        self.train = with_algorithm(self.train, algorithm)
+        self.train = self.train.replace(algorithm=algorithm)
 
     @property
     def steps_per_update(self) -> int:
@@ -84,7 +83,7 @@ class FusedExecutor(Executor):
         if mesh is not None:  # `num_envs` of a scheme is the number per device
             env: Any = dataclasses.replace(train.env, num_envs=train.env.num_envs * mesh.size)  # pyright: ignore[reportArgumentType]
             changes |= {"env": env, "learners": 1, "algorithm": spec.algorithm}
-        train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
+        train = train.replace(**changes)
         self.train = train if mesh is None else shard(train, mesh)
         self._spec, self._is_vmapped = spec, seeds is not None
         if seeds is None:
@@ -103,7 +102,7 @@ class FusedExecutor(Executor):
         if not isinstance(self.train, ShardedTrain):
             super().set_algorithm(algorithm)
             return
-        part = with_algorithm(self.train.train, algorithm.per_device(self.train.mesh.size))
+        part = self.train.train.replace(algorithm=algorithm.per_device(self.train.mesh.size))
         self.train = dataclasses.replace(self.train, train=part)  # pyright: ignore[reportArgumentType]
         self.algorithm = algorithm
 
@@ -117,8 +116,7 @@ class FusedExecutor(Executor):
     @property
     def steps_per_update(self) -> int:
         if isinstance(self.train, ShardedTrain):
-            alone: Any = {"axis_name": None}  # the axis exists within programs only
-            part = dataclasses.replace(self.train.train, **alone)  # pyright: ignore[reportArgumentType]
+            part = self.train.train.replace(axis_name=None)  # it exists within programs only
             return part.context.steps_per_update * self.train.mesh.size
         return super().steps_per_update
 

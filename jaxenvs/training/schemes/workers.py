@@ -106,14 +106,10 @@ class TrainingSpec:
             algorithm = algorithm.per_device(learners)
         rows = train.env.num_envs * self.chunks_per_update
         algorithm.check_sizes(train.networks, rows, train.unroll_length)
-        changes: dict[str, Any] = {
-            "algorithm": algorithm,
-            "collectors": self.chunks_per_update,
-            "learners": learners,
-        }
-        train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
-        changes = {"num_updates": -(-self.total_steps // train.context.steps_per_update)}
-        return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
+        train = train.replace(
+            algorithm=algorithm, collectors=self.chunks_per_update, learners=learners
+        )
+        return train.replace(num_updates=-(-self.total_steps // train.context.steps_per_update))
 
     def train_of(self, collector: int) -> Train:
         """Returns a collector's training program, with separate environments if they are hosted."""
@@ -122,8 +118,7 @@ class TrainingSpec:
             return train  # native environments can be shared
         if vars(self).setdefault("first_collector", collector) == collector:
             return train
-        own: Any = self._make_env()
-        return dataclasses.replace(train, env=own)  # pyright: ignore[reportArgumentType]
+        return train.replace(env=self._make_env())
 
     def key(self, *numbers: int) -> Any:
         """Returns a different key for each sequence of numbers."""
@@ -190,7 +185,7 @@ class CollectionWorker:
     ) -> CollectedUnroll:
         """Returns the next unroll. Each call has a higher `number`."""
         start, spec = time.perf_counter(), self._spec
-        train = with_algorithm(self._train, algorithm)
+        train = self._train.replace(algorithm=algorithm)
         # A restart resets the number of calls, but not the number of updates.
         call = self._index, int(behavior.updates), number
         if self._collector is None:
@@ -359,7 +354,7 @@ class GradientWorker:
 
     def start_unroll(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, Any]:
         """Fetches the next unroll. Returns its finished episodes and its metrics."""
-        state, self._train = self._state, with_algorithm(self._train, algorithm)
+        state, self._train = self._state, self._train.replace(algorithm=algorithm)
         if state is None:  # its weights are not used
             state = init_learner(self._train, self._spec.key(2, self._index))
         behavior = BehaviorPolicy(
@@ -494,12 +489,6 @@ def truncate_unroll(unroll: Unroll) -> Unroll:
     last = jnp.zeros_like(steps.truncated).at[-1].set(True)
     truncated = steps.truncated | (last & ~steps.terminated)
     return dataclasses.replace(unroll, transition=steps.replace(truncated=truncated))
-
-
-def with_algorithm(train: Train, algorithm: Algorithm) -> Train:
-    """Returns `train` with other hyperparameters."""
-    changes: dict[str, Any] = {"algorithm": algorithm}
-    return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
 
 
 def _may_restart(spec: TrainingSpec) -> bool:
