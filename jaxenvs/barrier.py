@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import loops
+
 T = TypeVar("T")
 
 # Until jax 0.11, XLA removes optimization barriers before fusion.
@@ -21,19 +23,15 @@ def behind_barrier(compute: Callable[..., T], *args: Any) -> T:
 
     Args:
         compute: a function of arrays. It may close over other arrays.
-        *args: at least one array that varies over devices as the results do.
+        *args: arrays.
     """
     if BARRIER_STOPS_FUSION:
         return jax.lax.optimization_barrier(compute(*args))
     # A loop with a single iteration also prevents fusion. The barrier hides the bound from the
-    # passes that unroll loops, and `vmap` does not batch it. The initial values are unused; they
-    # only have to vary over the devices of a `shard_map` as the results do.
+    # passes that unroll loops, and `vmap` does not batch it. The initial values are unused.
     bound = jax.lax.optimization_barrier(np.int32(1))
-    zero = jax.tree.leaves(args)[0].ravel()[0] * 0
-    start = jax.tree.map(
-        lambda x: jnp.broadcast_to(zero.astype(x.dtype), x.shape), jax.eval_shape(compute, *args)
-    )
-    _, computed = jax.lax.while_loop(
+    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute, *args))
+    _, computed = loops.while_loop(
         lambda carry: carry[0] < bound,
         lambda carry: (carry[0] + 1, compute(*args)),
         (np.int32(0), start),

@@ -13,7 +13,7 @@ import chex
 import jax
 import numpy as np
 
-from jaxenvs import prng
+from jaxenvs import loops, prng
 from jaxenvs.errors import JaxenvsError, RandomKeyError, StateError, describe
 from jaxenvs.spaces.validation import check_action
 
@@ -46,7 +46,9 @@ def checked_reset(method: Callable[..., Any]) -> Callable[..., Any]:
     def reset(self: Any, key: chex.PRNGKey, *others: Any, **options: Any) -> Any:
         check_reset(self, key)
         with without_checks():
-            return method(self, key, *others, **options)
+            # In a user's `shard_map`, constants must vary as the rest does, see `loops`.
+            axes = loops.axes_of((self, key))
+            return loops.vary(method(self, key, *others, **options), axes)
 
     return reset
 
@@ -81,7 +83,8 @@ def call_checked(
         check_order(state, key)
         _check_key(f"step of {name}", key)
         check_action(env.action_space, action, None, name)
-        return call_with_state(env, name, call, state, key)
+        axes = loops.axes_of((env, state, action, key))
+        return loops.vary(call_with_state(env, name, call, state, key), axes)
 
 
 def check_order(state: chex.ArrayTree, key: Any) -> None:

@@ -65,22 +65,6 @@ def _problem(hint: Any, value: Any, is_static: bool) -> str | None:
     return None if is_numbers else mismatch(hint, value)
 
 
-def replace_fields(part: Any, kind: str, changes: Mapping[str, Any]) -> Any:
-    """Returns a copy of a dataclass with other fields.
-
-    Raises:
-        TrainingError: there is no such field, which is called a `kind`; the message suggests the
-            closest name.
-    """
-    names = [field.name for field in dataclasses.fields(part)]
-    for name in changes:
-        if name not in names:
-            raise TrainingError(
-                f'{type(part).__name__} has no {kind} "{name}".{closest(name, names)}'
-            )
-    return dataclasses.replace(part, **changes)
-
-
 def like_number(value: Any, old: Any) -> Any:
     """Returns a number or an array in the type of an old one of the same shape and kind.
 

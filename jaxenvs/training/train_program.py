@@ -7,6 +7,7 @@ One update is `collect` followed by `Algorithm.learn`. T is the length of an unr
 instances.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from jaxenvs import keys, loops, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import SpaceError, TrainingError, check_integer, closest
 from jaxenvs.rollouts import evaluate
-from jaxenvs.training._validation import check_settings, replace_fields
+from jaxenvs.training._validation import check_settings
 from jaxenvs.training.actors.actor import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.algorithm import (
     Algorithm,
@@ -274,9 +275,9 @@ class Train:
         of instances, change `num_updates`, too.
 
         Raises:
-            TrainingError: there is no such field; the message suggests the closest name.
+            UnknownParameterError: there is no such field; the message suggests the closest name.
         """
-        return replace_fields(self, "field", changes)
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
     def _advance(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         def report(learner_state: LearnerState, _: Any, length: int = self.report_every) -> Any:

@@ -14,7 +14,7 @@ from jaxenvs import loops
 
 PACKAGE = Path(jaxenvs.__file__).parent
 # These run outside of a user's programs, or their carries vary as they are.
-EXCEPTIONS = ("barrier.py", "cli/render.py", "faces/bsuite.py", "loops.py", "testing/")
+EXCEPTIONS = ("cli/render.py", "faces/bsuite.py", "loops.py", "testing/")
 OVER = PartitionSpec("data")
 
 pytestmark = pytest.mark.skipif(jax.device_count() < 4, reason="needs four devices")

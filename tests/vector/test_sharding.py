@@ -155,15 +155,17 @@ def test_users_shard_map_matches_one_device(mode, devices, check_vma):
 
 
 @pytest.mark.parametrize("name", every_nth(2, LOOPING))
-def test_loops_of_environments_trace_in_a_shard_map(name):
+def test_single_environments_scan_in_a_users_shard_map(name):
     env = jaxenvs.make(name)
 
-    def play_one(keys):
-        state, _ = jax.vmap(env.reset)(keys)
-        return jax.vmap(env.step)(state, jax.vmap(env.action_space.sample)(keys), keys)[1]
+    def play_alone(keys):
+        def step(carry, _):
+            return jax.vmap(env.step)(carry[0], jax.vmap(env.action_space.sample)(keys), keys), None
+
+        return jax.lax.scan(step, jax.vmap(env.reset)(keys), None, 2)[0][1]
 
     over = PartitionSpec("env")
-    run = jax.shard_map(play_one, mesh=mesh_of(2), in_specs=over, out_specs=over)
+    run = jax.shard_map(play_alone, mesh=mesh_of(2), in_specs=over, out_specs=over)
     assert jax.eval_shape(run, jax.random.split(key(), 4)).reward.shape == (4,)
 
 
