@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -175,13 +176,11 @@ def rollout(
         )
     if state is None:
         policy_carry = _initial_carry("rollout", env, policy, policy_carry)
-    run = functools.partial(
-        _rollout, num_steps=num_steps, outputs=outputs, unroll=unroll, progress=progress
-    )
+    run = functools.partial(_rollout, num_steps=num_steps, outputs=outputs, unroll=unroll)
     if key is not None:
         key = prng.as_typed_key(key)
-    with _progress_bar(num_steps) if progress else contextlib.nullcontext():
-        result = _run_with_policy(run, policy, env, key, state, policy_carry)
+    with _progress_bar(num_steps) if progress else contextlib.nullcontext() as bar:
+        result = _run_with_policy(run, policy, env, key, state, policy_carry, bar)
         return jax.block_until_ready(result) if progress else result
 
 
@@ -299,21 +298,19 @@ def _act(
     return policy(state.policy_carry, state.timestep, key)
 
 
-@functools.partial(
-    jax.jit, static_argnames=("static_policy", "num_steps", "outputs", "unroll", "progress")
-)
+@functools.partial(jax.jit, static_argnames=("static_policy", "num_steps", "outputs", "unroll"))
 def _rollout(
     policy_tree: Any,
     env: VectorEnv,
     key: chex.PRNGKey | None,
     state: RolloutState | None,
     policy_carry: chex.ArrayTree,
+    bar: int | None,  # the number of the progress bar
     *,
     static_policy: Callable[..., Any] | None,
     num_steps: int,
     outputs: Outputs,
     unroll: int,
-    progress: bool,
 ) -> Rollout:
     policy = static_policy if policy_tree is None else policy_tree
     if state is None:
@@ -323,8 +320,8 @@ def _rollout(
     def step(state: RolloutState, _: Any) -> Any:
         before = state.timestep.observation
         state, action, timestep, _ = _advance(policy, env, state)
-        if progress:
-            _report_progress(state.steps - first, num_steps)
+        if bar is not None:
+            _report_progress(bar, state.steps - first, num_steps)
         if outputs == "statistics":
             return state, None
         return state, Trajectory(
@@ -445,36 +442,34 @@ def _check_arguments(caller: str, env: Any, policy: Any) -> None:
         )
 
 
-_update_bar: Callable[[int], None] | None = None
+_numbers = itertools.count()
+_bars: dict[int, Callable[[int], None]] = {}  # by the number that a program was given
 
 
-def _report_progress(steps: jax.Array, num_steps: int) -> None:
+def _report_progress(bar: Any, steps: jax.Array, num_steps: int) -> None:
     stride = max(1, num_steps // _PROGRESS_UPDATES)
 
-    def update(steps: Any) -> None:
-        if _update_bar is not None:
-            _update_bar(int(steps))
+    def update(bar: Any, steps: Any) -> None:
+        if int(bar) in _bars:
+            _bars[int(bar)](int(steps))
 
     due = (steps % stride == 0) | (steps == num_steps)
-    loops.cond(due, lambda: jax.debug.callback(update, steps), lambda: None)
+    loops.cond(due, lambda: jax.debug.callback(update, bar, steps), lambda: None)
 
 
 @contextlib.contextmanager
-def _progress_bar(num_steps: int) -> Iterator[None]:
+def _progress_bar(num_steps: int) -> Iterator[int]:
+    """Shows a bar; returns its number."""
     try:
         from rich.progress import Progress
     except ImportError as error:
         raise missing_extra("rollout(progress=True)", "rich", "cli") from error
-    global _update_bar
+    number = next(_numbers)
     with Progress() as bar:
         task = bar.add_task("rollout", total=num_steps)
-
-        def advance(steps: int) -> None:
-            bar.update(task, completed=steps)
-
-        _update_bar = advance
+        _bars[number] = lambda steps: bar.update(task, completed=steps)
         try:
-            yield
+            yield number
             jax.effects_barrier()
         finally:
-            _update_bar = None
+            del _bars[number]

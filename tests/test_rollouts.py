@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxenvs
-from jaxenvs import spaces, struct
+from jaxenvs import rollouts, spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, RolloutError
 from jaxenvs.testing import CountingEnv, ScriptedEnv
@@ -500,6 +500,16 @@ def test_a_bar_is_drawn_to_its_end_and_changes_no_bit(capsys):
 def test_a_bar_that_is_off_leaves_no_trace_in_the_program(progress):
     run = functools.partial(jaxenvs.rollout, counters(), parity, 10, progress=progress)
     assert ("callback" in str(jax.make_jaxpr(run)(KEY))) == progress
+
+
+def test_bars_of_two_rollouts_at_a_time_are_told_apart(monkeypatch):
+    shown = {1: [], 2: []}
+    monkeypatch.setattr(rollouts, "_bars", {bar: shown[bar].append for bar in shown})
+    report = jax.jit(functools.partial(rollouts._report_progress, num_steps=9))
+    for bar, steps in ((1, 3), (2, 4), (1, 9)):
+        report(bar, jnp.int32(steps))
+    jax.effects_barrier()
+    assert shown == {1: [3, 9], 2: [4]}
 
 
 def test_a_bar_without_rich_names_the_extra(monkeypatch):

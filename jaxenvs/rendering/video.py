@@ -1,5 +1,6 @@
 """Writing of gif, mp4 and png files. Runs on the host; needs the extra `render`."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,10 @@ def _write_mp4(path: Path, frames: np.ndarray, fps: float) -> None:
         macro_block_size=2,
         ffmpeg_log_level="error",
     )
-    writer.send(None)
+    with warnings.catch_warnings():
+        # JAX warns of forks; this one runs another program at once.
+        warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)
+        writer.send(None)
     try:
         for frame in frames:
             writer.send(np.ascontiguousarray(np.pad(frame, pad, mode="edge")))
