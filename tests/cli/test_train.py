@@ -303,14 +303,18 @@ def test_a_folder_that_holds_a_run_is_left_alone(capsys, trained):
 def test_trainings_that_start_together_get_folders_of_their_own(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     config = config_for("ppo", "a/b-v0")
-    with (
-        command._new_runs(config, None, None) as (first, _),
-        command._new_runs(config, 2, None) as (also, _),
-    ):
-        assert [f"{first}", f"{also}"] == ["runs/ppo/a/b-v0", "runs/ppo/a/b-v0_2"]
-        assert first.is_dir() and also.is_dir()
-        (first / "config.toml").write_text("")
-    assert first.is_dir() and not also.exists()  # into which nothing was written
+
+    def fail():
+        with command._new_runs(config, 2, None) as (folder, runs):
+            assert f"{folder}" == "runs/ppo/a/b-v0_2" and folder.is_dir()
+            runs[1].write_config()
+            raise ZeroDivisionError
+
+    with command._new_runs(config, None, None) as (first, _):
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert f"{first}" == "runs/ppo/a/b-v0" and first.is_dir()
+        assert not first.with_name("b-v0_2").exists()
     monkeypatch.setattr(command, "Learner", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(capsys, "train", "dqn", "CartPole-v1")
@@ -381,7 +385,7 @@ def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
         (["--set", "num_envs=4"], "Pass --num-envs 4"),
         (["--dry-run", "--seeds", "0"], "positive"),
         (["--dry-run", "--seeds", "2", "--collection", "remote:2"], "one seed after the other"),
-        (["--resume", "run", "--num-envs", "4"], "with its own"),
+        (["--resume", "run", "--unroll-length", "4"], "with its own"),
         (["--set", "seed=4"], "Pass --seed 4"),
         (["--set", "hidden_sizes=4"], "Write actor.hidden_sizes"),
         (["--set", "collection=central"], "Write scheme.collection"),
@@ -600,7 +604,9 @@ def test_curve_label_names_what_differs_between_runs():
 
 
 def test_runs_are_compared_in_one_picture(capsys, trained, seeds, tmp_path):
-    path = tmp_path / "new" / "curves.png"
+    path = tmp_path / "curves.png"
+    status, printed = run(capsys, "plot", trained, "-o", tmp_path / "new" / "curves.png")
+    assert status == 2 and "no folder" in printed and not (tmp_path / "new").exists()
     status, printed = run(capsys, "plot", trained, seeds, "-o", path)
     assert status == 0 and "2 runs" in printed and "memory=gru" in printed
     with Image.open(path) as picture:
