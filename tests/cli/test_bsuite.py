@@ -28,7 +28,7 @@ def test_a_random_agent_is_recorded_scored_and_drawn(capsys, tmp_path, monkeypat
     assert status == 2 and "agent.toml" in printed
 
 
-def test_help_lists_the_agents_and_an_unused_folder_takes_another(capsys, tmp_path):
+def test_help_lists_the_agents_and_unused_folders_take_any(capsys, tmp_path):
     help = run(capsys, "bsuite", "--help")[1]
     assert f"{', '.join(bsuite.AGENTS[:-1])} or {bsuite.AGENTS[-1]}" in " ".join(help.split())
     bsuite._write_agent(tmp_path / "agent.toml", "one")  # and nothing was played
