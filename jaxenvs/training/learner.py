@@ -345,8 +345,9 @@ class Learner:
         calls with the old value.
 
         Raises:
-            TrainingError: there is no such hyperparameter (the message suggests the closest name),
-                or the value is invalid.
+            UnknownParameterError: there is no such hyperparameter; the message suggests the closest
+                name.
+            TrainingError: the value is invalid.
         """
         old = self._executor.algorithm
         algorithm, before = old.replace(**{name: value}), getattr(old, name)

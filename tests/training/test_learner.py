@@ -19,7 +19,7 @@ import optax
 import pytest
 
 import jaxenvs
-from jaxenvs.errors import TrainingError
+from jaxenvs.errors import TrainingError, UnknownParameterError
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import (
     A2C,
@@ -744,7 +744,7 @@ def test_hyper_parameter_update_applies_without_recompiling(parts):
         after = state_of(learner).weights.params
         assert not all(map(np.array_equal, arrays(before), arrays(after)))
         assert [program._cache_size() for program in programs] == compiled
-        with pytest.raises(TrainingError, match="learning_rate"):
+        with pytest.raises(UnknownParameterError, match="learning_rate"):
             learner.update_algo_parameter("learning_rat", 1)
 
 
