@@ -292,7 +292,7 @@ def test_actuators_with_a_state_are_refused(tmp_path):
 def test_actions_are_not_broadcast():
     env = jaxenvs.make("Reacher-v5")
     state, _ = jax.eval_shape(env.reset, jax.random.key(0))
-    with pytest.raises(ActionError, match=r"got float32\[1\] as an action; expected float32\[2\]"):
+    with pytest.raises(ActionError, match=r"action is float32\[1\], expected float32\[2\]"):
         jax.eval_shape(env.step, state, np.zeros(1, np.float32), jax.random.key(0))
 
 
