@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from typing import Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_origin
 
 import chex
 import jax
@@ -122,7 +122,9 @@ def check_annotations(cls: type) -> None:
             continue
         given = getattr(value, "__name__", f"{value!r:.40}")
         if name in inherited:
-            kind = inherited[name].type
+            kind: Any = inherited[name].type
+            if get_origin(kind) is Annotated:
+                kind = kind.__origin__
             given = f"struct.static({given})" if is_static(inherited[name]) else given
             fix = f"Write {name}: {getattr(kind, '__name__', kind)} = {given}."
         elif name in known or name.isupper() or callable(value) or hasattr(value, "__get__"):
