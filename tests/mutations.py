@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "factory-own-limit-wins",
         "jaxenvs/factory.py",
-        "if limit is None or (isinstance(time_limit, str) and env.time_limit is not None):",
-        "if limit is None or env.time_limit is not None:",
+        "if spec.time_limit is None or env.time_limit is not None:",
+        "if spec.time_limit is None:",
         ("tests/test_factory.py",),
     ),
     Mutant(
@@ -292,9 +292,10 @@ MUTANTS = (
     Mutant(
         "gym-env-keeps-old-observation-space",
         "jaxenvs/faces/gym_env.py",
-        "        self._batch.set_attr(name, [value])\n"
-        "        self.observation_space = self._batch.single_observation_space\n",
-        "        self._batch.set_attr(name, [value])\n",
+        "        self.observation_space = self._batch.single_observation_space\n"
+        "        self.action_space = self._batch.single_action_space\n"
+        "        return True\n",
+        "        self.action_space = self._batch.single_action_space\n        return True\n",
         ("tests/faces/test_gym_env.py",),
     ),
     Mutant(

@@ -14,7 +14,12 @@ import pytest
 import jaxenvs
 from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import MissingExtraError, TrainingError, UnknownEnvironmentError
+from jaxenvs.errors import (
+    MissingExtraError,
+    TrainingError,
+    UnknownEnvironmentError,
+    UnknownParameterError,
+)
 from jaxenvs.training import (
     A2C,
     DQN,
@@ -583,7 +588,7 @@ def test_fields_of_a_training_program_are_replaced():
     run = jax.jit(chex.assert_max_traces(lambda train, key: train.init(key), n=1))
     run(train, KEY)
     run(train.replace(env=train.env.replace(gravity=3.7)), KEY)
-    with pytest.raises(TrainingError, match=r'no field "algoritm".*"algorithm"'):
+    with pytest.raises(UnknownParameterError, match=r'"algoritm".*"algorithm"'):
         train.replace(algoritm=PPO())
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxenvs import spaces
-from jaxenvs.errors import TrainingError
+from jaxenvs.errors import UnknownParameterError
 from jaxenvs.training import PPO, ActorCritic
 from jaxenvs.training.algorithms._on_policy import Batch
 from tests.training.algorithms._transitions import assembled, gradients_of
@@ -90,5 +90,5 @@ def test_annealing_takes_the_learning_rate_linearly_to_zero(anneal, last_rate):
 
 
 def test_a_misspelt_hyper_parameter_names_the_closest():
-    with pytest.raises(TrainingError, match="learning_rate"):
+    with pytest.raises(UnknownParameterError, match="learning_rate"):
         PPO().replace(learning_rat=1.0)
