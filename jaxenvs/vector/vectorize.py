@@ -14,7 +14,6 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, loops, prng, struct
@@ -549,8 +548,8 @@ def may_be_one_kernel(jaxpr: Any) -> bool:
         if _NOT_IN_KERNELS.fullmatch(equation.primitive.name):
             return False
         for value in jax.tree.leaves(list(equation.params.values())):
-            inner = value.jaxpr if isinstance(value, ClosedJaxpr) else value
-            if isinstance(inner, Jaxpr) and not may_be_one_kernel(inner):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns") and not may_be_one_kernel(inner):
                 return False
     return True
 
