@@ -79,6 +79,10 @@ class TimeStep:
         """float32[]: 0 if the task terminated, otherwise 1, even if the episode was truncated."""
         return 1 - self.terminated.astype(jnp.float32)
 
+    def truncate(self, when: jax.Array) -> Self:
+        """Returns the timestep, truncated as well where `when`, bool[], is true."""
+        return self.replace(truncated=jax.tree.map(lambda flag: flag | when, self.truncated))
+
     @classmethod
     def first(
         cls, observation: chex.ArrayTree, *, info: Mapping[str, chex.ArrayTree] | None = None

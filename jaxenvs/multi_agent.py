@@ -50,10 +50,16 @@ class MultiAgentTimeStep(TimeStep):
     def to_act(self) -> dict[str, jax.Array]:
         """bool[] for each agent: True if the next step uses its action.
 
-        False for an agent that waits for its turn, or has ended while others go on. In a batch
-        with automatic resets, this belongs to the new episode, like `observation`.
+        False for an agent that waits for its turn or has ended. In a batch with automatic resets,
+        this belongs to the new episode, like `observation`.
         """
         return self.info[TO_ACT]
+
+    def truncate(self, when: jax.Array) -> "MultiAgentTimeStep":
+        """Returns the timestep, with all agents truncated where `when`, bool[], is true."""
+        acts = {agent: flag & ~when for agent, flag in self.to_act.items()}
+        truncated: Any = jax.tree.map(lambda flag: flag | when, self.truncated)
+        return self.replace(truncated=truncated, info={**self.info, TO_ACT: acts})
 
     def of(self, agent: str) -> TimeStep:
         """Returns the timestep of one agent, with the `info` of all."""
@@ -100,7 +106,7 @@ class MultiAgentTimeStep(TimeStep):
             reward: a dict keyed by agent, or the reward of each. They become float32 arrays.
             terminated: likewise.
             truncated: likewise.
-            to_act: a dict keyed by agent; None if all agents that have not ended act.
+            to_act: a dict keyed by agent; None if all agents act. Those that have ended never do.
             info: entries of `info`.
         """
 
@@ -109,14 +115,14 @@ class MultiAgentTimeStep(TimeStep):
             return {agent: jnp.asarray(values[agent], dtype) for agent in observation}
 
         terminated, truncated = of_each(terminated, bool), of_each(truncated, bool)
-        if to_act is None:
-            to_act = {agent: ~(terminated[agent] | truncated[agent]) for agent in observation}
+        acts = of_each(True if to_act is None else to_act, bool)
+        acts = {agent: acts[agent] & ~(terminated[agent] | truncated[agent]) for agent in acts}
         return cls(
             observation=dict(observation),
             reward=of_each(reward, jnp.float32),  # pyright: ignore[reportArgumentType]
             terminated=terminated,  # pyright: ignore[reportArgumentType]
             truncated=truncated,  # pyright: ignore[reportArgumentType]
-            info={**(info or {}), TO_ACT: of_each(to_act, bool)},
+            info={**(info or {}), TO_ACT: acts},
         )
 
 
@@ -126,7 +132,7 @@ class MultiAgentEnvironment(Environment[S]):
     `reset` and `step` are those of `Environment`. They return a `MultiAgentTimeStep`, and `action`
     is a dict with an action for every agent; those of agents that are not to act are ignored. The
     spaces are `Dict`s keyed by agent. An agent may observe `{"observation": ..., "action_mask":
-    bool[n]}` to mark its legal actions. If it is not to act, one action is legal, and ignored.
+    bool[n]}` to mark its legal actions. While it waits, one action is legal, and ignored.
 
     Everything that works on an `Environment` works on it: `vectorize`, automatic resets, meshes,
     and rollouts, whose statistics have the return of each agent. Wrap it with `env.wrap(...)`.

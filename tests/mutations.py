@@ -113,8 +113,8 @@ MUTANTS = (
     Mutant(
         "agents-act-after-truncation",
         "jaxenvs/multi_agent.py",
-        "to_act = {agent: ~(terminated[agent] | truncated[agent]) for agent in observation}",
-        "to_act = {agent: ~terminated[agent] for agent in observation}",
+        "acts = {agent: acts[agent] & ~(terminated[agent] | truncated[agent]) for agent in acts}",
+        "acts = {agent: acts[agent] & ~terminated[agent] for agent in acts}",
         ("tests/test_multi_agent.py", "tests/training/test_multi_agent.py"),
     ),
     # Spaces.

@@ -82,6 +82,12 @@ class Unrewarded(Party):
         return state, timestep.replace(reward=drop(timestep.reward))
 
 
+class ActsAfterItsEnd(Nim):
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, timestep.replace(info={"to_act": self._to_act(state)})
+
+
 class Unlisted(Party):
     @property
     def agents(self):
@@ -101,6 +107,7 @@ class SingleTimeStep(Party):
         (OneFlag, r"terminated is bool\[\]; it must be bool\[\] for each agent"),
         (Unseen, "observation.*guard"),
         (Unrewarded, r"reward is .*carrier.*; it must be float32\[\] for each agent"),
+        (ActsAfterItsEnd, "has ended and is to act"),
         (Unlisted, "cook"),
         (SingleTimeStep, r"reward is float32\[\]; it must be float32\[\] for each agent"),
     ],
@@ -125,6 +132,16 @@ def test_an_episode_ends_with_its_last_agent():
         timestep.observation, reward=0, terminated=False, truncated={"a": False, "b": True}
     )
     assert cut.to_act == {"a": True, "b": False}
+    turn = MultiAgentTimeStep.transition(
+        timestep.observation,
+        reward=0,
+        terminated={"a": True, "b": False},
+        to_act={"a": True, "b": True},
+    )
+    assert turn.to_act == {"a": False, "b": True}
+    assert turn.truncate(jnp.bool_(False)).to_act == turn.to_act
+    late = turn.truncate(jnp.bool_(True))
+    assert late.done and late.to_act == {"a": False, "b": False}
     alone = timestep.of("a")
     assert alone.done and alone.reward == 2 and alone.observation.shape == (3,)
     chex.assert_trees_all_equal(alone.discount, jnp.float32(0))
@@ -136,6 +153,14 @@ def test_actions_without_an_agent_are_rejected():
     action = jax.eval_shape(batch.action_space.sample, KEY)
     with pytest.raises(ActionError, match="guard"):
         jax.eval_shape(batch.step, state, drop(action), KEY)
+
+
+def test_no_agent_is_to_act_after_a_time_limit():
+    env = Nim().wrap(wrappers.TimeLimit, 1)
+    state, timestep = reset(env, KEY)
+    assert timestep.to_act == {"white": True, "black": False}
+    _, timestep = step(env, state, dict.fromkeys(env.agents, jnp.int32(0)), KEY)
+    assert timestep.done and timestep.to_act == {"white": False, "black": False}
 
 
 def test_rewards_are_functions_of_parameters():

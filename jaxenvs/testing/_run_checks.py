@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxenvs import keys
 from jaxenvs.core import Environment, TimeStep, Wrapper
+from jaxenvs.multi_agent import TO_ACT
 from jaxenvs.testing._report import CheckReport, find_outside, leaves_by_path
 from jaxenvs.vector.vectorize import vectorize
 
@@ -57,8 +58,7 @@ class RandomTruncation(Wrapper[RandomTruncationState]):
     ) -> tuple[RandomTruncationState, TimeStep]:
         inner, timestep = _step(self.env, state.inner, action, key)
         steps_left = state.steps_left - 1
-        truncated = jax.tree.map(lambda flag: flag | (steps_left <= 0), timestep.truncated)
-        timestep = timestep.replace(truncated=truncated)
+        timestep = timestep.truncate(steps_left <= 0)
         return RandomTruncationState(inner=inner, steps_left=steps_left), timestep
 
 
@@ -77,7 +77,10 @@ def check_runs(
         report.add_exception("rollout", f"a random rollout of {num_steps} steps", error)
         return
     _check_purity(first, second, report)
-    _check_values(env, jax.tree.map(lambda leaf: leaf[:num_steps], first), report)
+    first = jax.tree.map(lambda leaf: leaf[:num_steps], first)
+    _check_values(env, first, report)
+    if env.agents:
+        _check_turns(first["timestep"], report)
     try:
         short = RandomTruncation(env, max_doublings=3)
         inputs, record = play(short)  # the program of the rollout, as compiling takes longest
@@ -154,6 +157,21 @@ def _check_values(env: Environment, record: Any, report: CheckReport) -> None:
                 "reward",
                 f"the reward of step {t} of instance {i} is {reward[t, i]}; it must be finite",
                 "Look for a division by zero, a logarithm of zero or an overflow in step.",
+            )
+            break
+
+
+def _check_turns(timestep: Any, report: CheckReport) -> None:
+    """Checks that no agent is to act after its end."""
+    for agent, ended in timestep.ended.items():
+        bad = np.argwhere(ended & timestep.final_info[TO_ACT][agent])
+        if len(bad):
+            t, i = map(int, bad[0])
+            report.add(
+                "turns",
+                f'agent "{agent}" has ended and is to act, after step {t} of instance {i}',
+                "Set flags by MultiAgentTimeStep.transition or timestep.truncate, which clear"
+                " to_act of agents that have ended.",
             )
             break
 

@@ -28,6 +28,7 @@ def check_env(env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 
     | reward, flags | float32[] and finite (float64 if observations are); bool[] |
     | weak type | no leaf comes from a Python number without a dtype |
     | observation space | types and values of observations fit, during a rollout |
+    | turns | with several agents, none that has ended is to act |
     | x64 | dtypes do not change under `jax_enable_x64` |
     | vmap, parameters | a batch of states, or of parameters, gives a batch of the same types |
     | retrace | other states, keys and parameter values reuse the first trace |

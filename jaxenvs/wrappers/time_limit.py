@@ -58,8 +58,7 @@ class TimeLimit(Wrapper[TimeLimitState]):
         inner, timestep = self.env.step(state.inner, action, key)
         elapsed = state.elapsed + 1
         limit = jnp.asarray(self.time_limit, jnp.int32)  # under x64 it may be int64
-        truncated = jax.tree.map(lambda flag: flag | (elapsed >= limit), timestep.truncated)
-        return TimeLimitState(inner=inner, elapsed=elapsed), timestep.replace(truncated=truncated)
+        return TimeLimitState(inner=inner, elapsed=elapsed), timestep.truncate(elapsed >= limit)
 
 
 def _is_known(limit: Any) -> bool:

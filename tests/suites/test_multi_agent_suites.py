@@ -314,6 +314,18 @@ def test_only_the_player_to_move_has_a_choice():
         state, timestep = batch.step(state, action, jax.random.key(t))
 
 
+@pytest.mark.parametrize("moves", [(0, 3, 1, 4, 2), (0, 0)], ids=["won", "illegal"])
+def test_players_of_a_finished_game_are_not_to_act(moves):
+    pytest.importorskip("pgx")
+    env, key = jaxenvs.make("pgx/tic_tac_toe"), jax.random.key(0)
+    state, timestep = env.reset(key)
+    for move in moves:
+        assert sum(map(int, timestep.to_act.values())) == 1
+        action = dict.fromkeys(env.agents, jnp.int32(move))
+        state, timestep = env.step(state, action, key)
+    assert timestep.done and not any(timestep.to_act.values())
+
+
 def test_agents_with_different_spaces_train_together():
     pytest.importorskip("jaxmarl")
     batch = jaxenvs.make_vec("jaxmarl/MPE_simple_speaker_listener_v4", 8)
