@@ -1,7 +1,8 @@
 """Environments of jumanji as native environments.
 
 jumanji ends an episode at its step limit with discount 0, like a termination. Here the limit
-truncates; it is the time limit of the environment and can be changed.
+truncates; it is the time limit of the environment and can be changed. MultiCVRP's cap of steps
+still terminates, because its last reward replaces those of the rest of the tour.
 
 Source: C. Bonnet et al., Jumanji: a Diverse Suite of Scalable Reinforcement Learning Environments
 in JAX, 2023.

@@ -28,7 +28,8 @@ class FromPgx(Adapter):
     """A game of pgx with one player.
 
     Observations have the entries "observation" and "action_mask", bool[num_actions], which is true
-    where an action is legal. An illegal action ends the game, as in pgx.
+    where an action is legal. An illegal action ends the game, as in pgx. So do the caps of moves in
+    chess, shogi and Go: they give the game a result, so they are terminations.
     """
 
     env: ByIdentity = struct.static()

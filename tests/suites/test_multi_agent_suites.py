@@ -314,6 +314,24 @@ def test_only_the_player_to_move_has_a_choice():
         state, timestep = batch.step(state, action, jax.random.key(t))
 
 
+@pytest.mark.parametrize(
+    ("name", "cap", "rewards"), [("go_9x9", 162, [-1, 1]), ("chess", 512, [0, 0])]
+)
+def test_a_cap_of_moves_terminates_a_game_with_its_result(name, cap, rewards):
+    pytest.importorskip("pgx")
+    env, key = jaxenvs.make(f"pgx/{name}"), jax.random.key(0)
+    assert env.time_limit is None
+    state, timestep = jax.jit(env.reset)(key)
+    action = sample_legal(timestep.observation, key)
+    step = jax.jit(env.step)
+    for moves in (cap - 2, cap - 1):
+        late = state.replace(_x=state._x._replace(step_count=jnp.int32(moves)))
+        _, timestep = step(late, action, key)
+        assert not any(timestep.truncated.values())
+        assert set(map(bool, timestep.terminated.values())) == {moves == cap - 1}
+    assert sorted(map(int, timestep.reward.values())) == rewards
+
+
 @pytest.mark.parametrize("moves", [(0, 3, 1, 4, 2), (0, 0)], ids=["won", "illegal"])
 def test_players_of_a_finished_game_are_not_to_act(moves):
     pytest.importorskip("pgx")
