@@ -148,20 +148,50 @@ class MultiCategorical(ActionDistribution):
             mask: bool, True where a choice is allowed. Either [..., num_outputs], the concatenated
                 masks of all elements; or the format of `space.sample`, [..., *space.shape,
                 max(nvec)], whose last axes may be flattened.
+
+        Raises:
+            TrainingError: the mask has neither shape, or is not boolean.
         """
         if mask is None:
             return outputs
-        leading, size = outputs.shape[:-1], len(self._sizes) * max(self._sizes)
-        if mask.size == math.prod(leading) * size and size != self.num_outputs:
-            mask = mask.reshape((*leading, len(self._sizes), max(self._sizes)))
-            parts = [mask[..., i, :n] for i, n in enumerate(self._sizes)]
+        leading, n, most = outputs.shape[:-1], len(self._sizes), max(self._sizes)
+        own = mask.shape[len(leading) :]
+        if own in ((*self._shape, most), (n, most), (n * most,)):
+            mask = mask.reshape((*leading, n, most))
+            parts = [mask[..., i, :size] for i, size in enumerate(self._sizes)]
             mask = jnp.concatenate(parts, axis=-1)
-        elif size == self.num_outputs:
-            mask = mask.reshape((*mask.shape[: len(leading)], -1))
+        elif own != (self.num_outputs,):
+            raise TrainingError(
+                f"the action mask of one instance is bool{list(own)}, but there are"
+                f" {self._sizes} choices; expected bool[{self.num_outputs}] or"
+                f" bool[{n}, {most}], which mask the choices of each element, or"
+                f" bool{self._sizes}, which masks combinations.  Return a mask of such a shape."
+            )
         return masked(outputs, mask)
 
     def _split(self, outputs: jax.Array) -> list[jax.Array]:
         return jnp.split(outputs, np.cumsum(self._sizes)[:-1], axis=-1)
+
+
+class JointCategorical(Categorical):
+    """One choice among all combinations of a flat `MultiDiscrete`'s elements.
+
+    Its masks are over combinations, bool[..., *nvec], so they can exclude a combination whose
+    elements are allowed in others. Raw actions number the combinations; the last element varies
+    fastest.
+    """
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        self._sizes = tuple(int(n) for n in space.nvec)
+        self._start = np.asarray(space.start, np.int32)
+        self.num_outputs = math.prod(self._sizes)
+
+    def to_action(self, action):
+        elements = jnp.stack(jnp.unravel_index(action, self._sizes), axis=-1).astype(jnp.int32)
+        return elements + self._start.reshape((1,) * (elements.ndim - 1) + self._start.shape)
+
+    def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
+        return masked(outputs, None if mask is None else mask.reshape(outputs.shape))
 
 
 class Bernoulli(ActionDistribution):
@@ -307,8 +337,13 @@ class Deterministic(ActionDistribution):
         return _into_box(action, self._shape, *self._bounds)
 
 
-def distribution_for(space: spaces.Space) -> ActionDistribution:
+def distribution_for(space: spaces.Space, mask: spaces.Space | None = None) -> ActionDistribution:
     """Returns the distribution for the action space of one instance.
+
+    Args:
+        space: the action space.
+        mask: the space of action masks, if observations have one. The elements of a MultiDiscrete
+            are independent, unless the mask is over their combinations.
 
     Raises:
         TrainingError: the space is not Discrete, MultiDiscrete, MultiBinary or a float Box.
@@ -316,7 +351,7 @@ def distribution_for(space: spaces.Space) -> ActionDistribution:
     if isinstance(space, spaces.Discrete):
         return Categorical(space)
     if isinstance(space, spaces.MultiDiscrete):
-        return MultiCategorical(space)
+        return JointCategorical(space) if _is_joint(space, mask) else MultiCategorical(space)
     if isinstance(space, spaces.MultiBinary):
         return Bernoulli(space)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
@@ -326,6 +361,12 @@ def distribution_for(space: spaces.Space) -> ActionDistribution:
         " MultiBinary or a Box of floats.  Wrap the environment so that its action space is one of"
         " these."
     )
+
+
+def _is_joint(space: spaces.MultiDiscrete, mask: spaces.Space | None) -> bool:
+    sizes = tuple(map(int, space.nvec.ravel()))
+    padded = (len(sizes), max(sizes))  # one row per element
+    return mask is not None and mask.shape == sizes and mask.shape != padded and len(sizes) > 1
 
 
 def masked(outputs: jax.Array, mask: jax.Array | None) -> jax.Array:

@@ -229,7 +229,36 @@ def test_multi_discrete_mask_is_accepted_flat_or_padded():
     assert ours.masked(logits, None) is logits
 
 
+def test_mask_of_combinations_allows_only_those():
+    space = spaces.MultiDiscrete([4, 3], start=[0, 1])
+    ours = distribution_for(space, spaces.MultiBinary((4, 3)))
+    allowed = [(0, 2), (3, 0), (2, 1)]  # each choice of the second element is in one of them
+    mask = np.zeros((4, 3), bool)
+    mask[tuple(zip(*allowed, strict=True))] = True
+    outputs = ours.masked(normal(1, 256, 12), jnp.broadcast_to(mask, (256, 4, 3)))
+    raw = ours.sample(outputs, NONE, KEY)
+    actions = ours.to_action(raw)
+    assert actions.dtype == np.int32 and jax.vmap(space.contains)(actions).all()
+    assert {(i, j - 1) for i, j in actions.tolist()} == {*allowed}
+    logits = outputs.reshape(-1, 4, 3)[:, *np.array(allowed).T]
+    place = [allowed.index((i, j - 1)) for i, j in actions.tolist()]
+    log_prob, entropy = choices(logits, place)
+    found = ours.log_prob_and_entropy(outputs, NONE, raw)
+    np.testing.assert_allclose(found[0], log_prob, atol=1e-5)
+    np.testing.assert_allclose(found[1], entropy, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (7,), None])
+def test_mask_of_each_choice_leaves_the_others_independent(shape):
+    mask = None if shape is None else spaces.MultiBinary(shape)
+    assert isinstance(distribution_for(spaces.MultiDiscrete([4, 3]), mask), MultiCategorical)
+
+
 def test_a_mask_that_does_not_fit_is_refused():
+    with pytest.raises(TrainingError, match=r"is bool\[3, 2\].*bool\[2, 3\]"):
+        MultiCategorical(spaces.MultiDiscrete([2, 3])).masked(
+            jnp.zeros((4, 5)), jnp.ones((4, 3, 2), bool)
+        )
     logits = jnp.zeros((4, 3))
     for mask in (jnp.ones((4, 2), bool), jnp.ones(3, bool), jnp.ones((4, 3))):
         with pytest.raises(TrainingError, match="mask"):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
-from jaxenvs.multi_agent import AGENT
+from jaxenvs.multi_agent import AGENT, MASK
 from jaxenvs.training._validation import check_hidden_sizes
 from jaxenvs.training.actors.actor import (
     Actor,
@@ -22,6 +22,7 @@ from jaxenvs.training.actors.actor import (
     Networks,
     critic_space_of,
     extractor_for,
+    has_mask,
     policy_part,
     without_entries,
 )
@@ -35,7 +36,8 @@ class ActorCritic(Actor):
 
     In Discrete, MultiDiscrete and MultiBinary spaces the policy outputs logits, and in a Box a
     diagonal Gaussian. An entry "action_mask" of Dict observations masks Discrete and MultiDiscrete
-    actions. An entry "critic_observation" is the input of the critic instead of all other entries.
+    actions. If it is over the combinations of MultiDiscrete choices, each has a logit. An entry
+    "critic_observation" is the input of the critic instead of all other entries.
     """
 
     extractor: Extractor = None  # of the policy; None: the default for the space
@@ -77,7 +79,8 @@ class ActorCritic(Actor):
         if self.per_agent:
             num_agents, seen = _split_agent(seen)
         settings = {"hidden_sizes": tuple(self.hidden_sizes), "activation": self.activation}
-        distribution = distribution_for(action_space)
+        mask = observation_space.spaces[MASK] if has_mask(observation_space) else None
+        distribution = distribution_for(action_space, mask)
         policy_head, value_head = _head(distribution.num_outputs, 0.01), _head(1, 1.0)
         head = _TwoHeads(policy_head, value_head) if self.shared else policy_head
         extractor = extractor_for(seen, self.extractor, **settings)
