@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import jax
 
+from jaxenvs import spaces
 from jaxenvs.core import Environment
 from jaxenvs.errors import RenderError, missing_extra
 from jaxenvs.suites import _gymnax_like
@@ -17,6 +18,7 @@ from jaxenvs.suites._shared import (
     field_names,
     figure_picture,
     python_picture,
+    unbounded,
     with_globals,
 )
 
@@ -30,10 +32,16 @@ except ImportError as error:
 
 _LIMIT = "max_steps_in_episode"
 _IS_MERGED = not hasattr(GymnaxEnvironment, "is_truncated")
+_OUTSIDE = ("GaussianBandit-misc", "MemoryChain-bsuite")  # gymnax's bounds exclude observations
 
 
 class FromGymnax(_gymnax_like.GymnaxLike):
     """An environment of gymnax. `info` is that of the library, without the discount."""
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        space = super().observation_space
+        return unbounded(space) if self.env.value.name in _OUTSIDE else space
 
     def render(self, state: Any) -> jax.Array:
         return python_picture("gymnax", self.env.value.name, self._draw, state)

@@ -61,12 +61,12 @@ class FromJumanji(Adapter):
     @property
     def observation_space(self) -> spaces.Space:
         with jax.ensure_compile_time_eval():
-            return _from_spec(self.env.value.observation_spec)
+            return _from_observation_spec(self.env.value)
 
     @property
     def action_space(self) -> spaces.Space:
         with jax.ensure_compile_time_eval():
-            return _from_spec(self.env.value.action_spec)
+            return _from_action_spec(self.env.value)
 
     def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, first = self.env.value.reset(key)
@@ -74,7 +74,7 @@ class FromJumanji(Adapter):
 
     def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
-        state, timestep = self.env.value.step(state, action)
+        state, timestep = self.env.value.step(state, self._cast(action))
         is_last = timestep.last()
         return state, TimeStep.transition(
             by_name(timestep.observation),
@@ -83,6 +83,12 @@ class FromJumanji(Adapter):
             truncated=is_last & (timestep.discount != 0),
             info=timestep.extras,
         )
+
+    def _cast(self, action: Any) -> jax.Array:
+        """Returns an action with jumanji's dtype."""
+        with jax.ensure_compile_time_eval():
+            dtype = self.env.value.action_spec.dtype
+        return jnp.asarray(action, dtype)
 
     def render(self, state: Any) -> jax.Array:
         return python_picture("jumanji", repr(self.env.value), self._draw, state)
@@ -209,6 +215,26 @@ def _row(space: Any, i: int) -> spaces.Space:
         return spaces.Discrete(int(space.nvec[i]))
     low, high = (np.broadcast_to(bound, space.shape)[i] for bound in (space.low, space.high))
     return spaces.Box(low, high, space.shape[1:], space.dtype)
+
+
+def _from_observation_spec(env: Any) -> spaces.Space:
+    """Returns the space of observations, with what jumanji's spec of TSP lacks."""
+    space = cast("spaces.Dict", _from_spec(env.observation_spec))
+    if type(env.unwrapped).__name__ != "TSP":
+        return space
+    # The position is -1 before the first city.
+    position = spaces.Discrete(int(env.observation_spec.position.num_values) + 1, start=-1)
+    return spaces.Dict({**space.spaces, "position": position})
+
+
+def _from_action_spec(env: Any) -> spaces.Space:
+    """Returns the space of actions. Bounded integers are choices, as many as the mask has."""
+    spec = env.action_spec
+    is_discrete = isinstance(spec, specs.DiscreteArray | specs.MultiDiscreteArray)
+    if is_discrete or not np.issubdtype(spec.dtype, np.integer):
+        return _from_spec(spec)
+    mask = env.observation_spec.action_mask  # MultiCVRP's own upper bound is too high by one
+    return spaces.MultiDiscrete(np.full(spec.shape, mask.shape[-1]))
 
 
 def _from_spec(spec: Any, name: str = "") -> spaces.Space:

@@ -1,6 +1,7 @@
 """Environments of other JAX libraries by their ids, beside the libraries themselves."""
 
 import dataclasses
+import functools
 import re
 import sys
 from pathlib import Path
@@ -27,6 +28,10 @@ from jaxenvs.errors import (
 from jaxenvs.suites import adapt
 from jaxenvs.suites._shared import cast_like
 from jaxenvs.testing import check_env
+from jaxenvs.testing._report import find_outside
+from jaxenvs.testing._run_checks import QUICK_TO_COMPILE
+from jaxenvs.training import PPO, make_train
+from jaxenvs.training.distributions import distribution_for
 from tests.rounding import assert_agree
 from tests.suites.combinations import check_combinations
 
@@ -185,6 +190,80 @@ def test_library_environments_follow_the_contract(id):
             raise
 
 
+@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK_TO_COMPILE)
+@functools.partial(jax.vmap, in_axes=(None, 0))
+def play_legally(env, key):
+    """Plays 60 random legal steps. Returns observations, [61, ...], and which are in their space.
+
+    Those after the end of the episode count as inside.
+    """
+
+    def choose(space, observation, key):
+        if isinstance(space, jaxenvs.spaces.Dict):
+            return {
+                name: choose(part, observation[name], child)
+                for (name, part), child in zip(
+                    space.spaces.items(), jax.random.split(key, len(space.spaces)), strict=True
+                )
+            }
+        if not (isinstance(observation, dict) and "action_mask" in observation):
+            return space.sample(key)
+        mask = observation["action_mask"][None]
+        choices = distribution_for(space, jaxenvs.spaces.MultiBinary(mask.shape[1:]))
+        outputs = choices.masked(jnp.zeros((1, choices.num_outputs)), mask)
+        return choices.to_action(choices.sample(outputs, jnp.zeros(0), key))[0]
+
+    def once(carry, keys):
+        state, observation, is_over = carry
+        action = choose(env.action_space, observation, keys[0])
+        state, timestep = env.step(state, action, keys[1])
+        seen = timestep.observation
+        inside = env.observation_space.contains(seen) | is_over
+        return (state, seen, is_over | timestep.done), (seen, inside)
+
+    first, *keys = jax.random.split(key, 121)
+    state, timestep = env.reset(first)
+    seen = timestep.observation
+    start = seen, env.observation_space.contains(seen)
+    keys = jnp.stack(keys).reshape(60, 2)
+    rest = jax.lax.scan(once, (state, seen, jnp.bool_(False)), keys)[1]
+    return jax.tree.map(lambda x, xs: jnp.concatenate([jnp.stack([x]), xs]), start, rest)
+
+
+def check_spaces(id):
+    env = jaxenvs.make(id)
+    keys = jax.random.split(jax.random.key(0), 3)
+    seen, inside = jax.device_get(play_legally(env, keys))
+    for i, t in np.argwhere(~inside):
+        leaf = jax.tree.map(lambda x: x[i, t], seen)  # noqa: B023
+        raise AssertionError(find_outside(env.observation_space, leaf, f"{id}, step {t}"))
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        "gymnax/GaussianBandit-misc",
+        "gymnax/MemoryChain-bsuite",
+        "jumanji/Minesweeper-v0",
+        "jumanji/MultiCVRP-v0",
+        "jumanji/TSP-v1",
+    ],
+)
+def test_observations_stay_in_their_space(id):
+    suite_of(id)
+    check_spaces(id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", ["gymnax", "jaxmarl", "jumanji"])
+def test_all_observations_of_a_suite_stay_in_their_space(suite):
+    pytest.importorskip(suite)
+    downloads = {"gymnax/MNISTBandit-bsuite", "jumanji/Sokoban-v0"}
+    for id in suite_ids(suite):
+        if id not in downloads:
+            check_spaces(id)
+
+
 @pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
 def test_mesh_and_autoreset_mode_do_not_change_results(id):
     suite_of(id)
@@ -239,6 +318,36 @@ def test_make_with_the_same_arguments_returns_the_same_object():
 
     assert inside(2.0) == (2.0, 4.0)
     assert not struct.is_traced(*jax.tree.leaves(made(gravity=4.0)))
+
+
+def test_positions_of_tsp_start_before_the_first_city():
+    suite_of("jumanji/TSP-v1")
+    env = jaxenvs.make("jumanji/TSP-v1")
+    assert env.observation_space.spaces["position"] == jaxenvs.spaces.Discrete(21, start=-1)
+    assert env.reset(jax.random.key(0))[1].observation["position"] == -1
+
+
+def test_multi_cvrp_has_choices_and_ends_after_its_steps():
+    suite_of("jumanji/MultiCVRP-v0")
+    env, key = jaxenvs.make("jumanji/MultiCVRP-v0"), jax.random.key(0)
+    assert env.action_space == jaxenvs.spaces.MultiDiscrete([21, 21]) and env.time_limit is None
+    depot = jnp.zeros(2, jnp.int32)
+
+    def step(state, _):
+        state, timestep = env.step(state, depot, key)
+        return state, (timestep.terminated, timestep.truncated)
+
+    ends = jax.lax.scan(step, env.reset(key)[0], length=40)[1]
+    assert np.flatnonzero(ends[0]).tolist() == [39] and not ends[1].any()
+    state = env.step(env.reset(key)[0], jnp.array([5, 20]), key)[0]
+    assert state.vehicles.positions.tolist() == [5, 20]
+
+
+@pytest.mark.parametrize("name", ["Minesweeper-v0", "MultiCVRP-v0", "Tetris-v0"])
+def test_masks_of_jumanji_can_be_trained_with(name):
+    suite_of(f"jumanji/{name}")
+    train = make_train(f"jumanji/{name}", PPO(), num_envs=4, unroll_length=8, total_steps=64)
+    jax.eval_shape(train, jax.random.key(0))
 
 
 def test_parameters_of_gymnax_are_leaves():
