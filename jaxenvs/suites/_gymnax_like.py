@@ -4,7 +4,6 @@ from typing import Any
 
 import chex
 import jax
-import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
@@ -76,5 +75,4 @@ def adapt(
     """
     native = cls(env=ByIdentity(env), merged_limit=limit if is_merged else "", params=params)
     _ = native.observation_space, native.action_space  # unsupported spaces fail here
-    steps = getattr(params, limit)
-    return with_time_limit(native, steps if np.isfinite(steps) and steps < NO_LIMIT else None)
+    return with_time_limit(native, getattr(params, limit), limit)

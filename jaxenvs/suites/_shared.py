@@ -16,6 +16,7 @@ from jaxenvs import loops, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import (
     JaxenvsError,
+    ParameterError,
     RenderError,
     SpaceError,
     WrapperError,
@@ -125,9 +126,27 @@ class WithParameters(Adapter):
         return super().replace(**own)
 
 
-def with_time_limit(env: Environment, limit: Any) -> Environment:
-    """Returns `env` with a time limit, unless `limit` is None."""
-    return env if limit is None else TimeLimit(env, time_limit=int(limit))
+def with_time_limit(env: Environment, limit: Any, name: str) -> Environment:
+    """Returns `env` with a time limit, unless `limit` is None or out of reach.
+
+    Args:
+        env: the environment.
+        limit: a number of steps.
+        name: the library's name for it.
+
+    Raises:
+        ParameterError: the limit is not one number.
+    """
+    if limit is None:
+        return env
+    if np.ndim(limit):
+        raise ParameterError(
+            f"{env!r:.80} got {name}={limit!r:.60}; expected one number of steps, which becomes the"
+            ' time limit.  For a limit per instance, pass batched="time_limit" and'
+            f" time_limit=jnp.array([...]) to make_vec, and one {name}."
+        )
+    is_reached = np.isfinite(limit) and limit < NO_LIMIT
+    return TimeLimit(env, time_limit=int(limit)) if is_reached else env
 
 
 def check_kind(name: str, env: Any, kind: type[Any]) -> None:

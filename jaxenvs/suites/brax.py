@@ -70,4 +70,5 @@ def make(name: str, *, episode_length: int | None = 1_000, **parameters: Any) ->
         episode_length: the time limit in steps; None for no limit.
         **parameters: arguments of the environment's constructor, such as `backend`.
     """
-    return with_time_limit(from_brax(envs.get_environment(name, **parameters)), episode_length)
+    env = from_brax(envs.get_environment(name, **parameters))
+    return with_time_limit(env, episode_length, "episode_length")

@@ -174,7 +174,7 @@ def from_jumanji(env: Any) -> Environment:
     check_single("from_jumanji", env, jumanji.Environment, _BATCHING, "_env")
     adapter = FromJumanjiAgents if env.reward_spec.shape else FromJumanji
     endless, limit = _without_limit(env)
-    return with_time_limit(adapter(env=ByIdentity(endless)), limit)
+    return with_time_limit(adapter(env=ByIdentity(endless)), limit, "time_limit")
 
 
 def names() -> list[str]:

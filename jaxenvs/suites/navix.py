@@ -69,7 +69,7 @@ def from_navix(env: Any) -> Environment:
     """
     check_kind("from_navix", env, navix.Environment)
     native = FromNavix(env=ByIdentity(env.replace(disable_autoreset=True)))
-    return with_time_limit(native, env.max_steps)
+    return with_time_limit(native, env.max_steps, "max_steps")
 
 
 def names() -> list[str]:

@@ -66,4 +66,4 @@ def make(name: str, **parameters: Any) -> Environment:
     config = registry.get_default_config(name)
     overrides = {"impl": "jax", **parameters} if "impl" in config else parameters
     env = registry.load(name, config=config, config_overrides=overrides)
-    return with_time_limit(from_playground(env), config.episode_length)
+    return with_time_limit(from_playground(env), config.episode_length, "episode_length")

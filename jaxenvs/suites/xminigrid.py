@@ -79,7 +79,8 @@ def from_xminigrid(env: Any, params: Any = None) -> Environment:
     """
     check_kind("from_xminigrid", env, XMiniGridEnvironment)
     params = env.default_params() if params is None else params
-    return with_time_limit(FromXMiniGrid(env=ByIdentity(env), params=params), params.max_steps)
+    native = FromXMiniGrid(env=ByIdentity(env), params=params)
+    return with_time_limit(native, params.max_steps, "max_steps")
 
 
 def names() -> list[str]:

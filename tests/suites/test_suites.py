@@ -19,6 +19,7 @@ from jaxenvs.catalog.suites import SUITES, suite_ids
 from jaxenvs.cli.render import play
 from jaxenvs.errors import (
     EnvironmentCheckError,
+    ParameterError,
     RenderError,
     UnknownEnvironmentError,
     UnknownParameterError,
@@ -177,6 +178,21 @@ def test_library_step_limit_can_be_changed_and_removed(id):
     suite_of(id)
     assert jaxenvs.make(id, time_limit=7).time_limit == 7
     assert jaxenvs.make(id, time_limit=None).time_limit is None
+
+
+@pytest.mark.parametrize("id", ["gymnax/CartPole-v1", "xminigrid/MiniGrid-Empty-5x5"])
+def test_limit_of_each_instance_is_a_time_limit(id):
+    limit = suite_of(id).limit
+    limits = jnp.array([2, 3])
+    with pytest.raises(ParameterError, match=rf'{limit}=.*batched="time_limit"'):
+        jaxenvs.make_vec(id, 2, batched=limit, **{limit: limits})
+    envs = jaxenvs.make_vec(id, 2, batched="time_limit", time_limit=limits)
+    state, _ = envs.reset(jax.random.key(0))
+    step, ends = jax.jit(envs.step), []
+    for _ in range(3):
+        state, timestep = step(state, jnp.ones(2, int), jax.random.key(0))
+        ends.append(timestep.truncated.tolist())
+    assert ends == [[False, False], [True, False], [False, True]]
 
 
 @pytest.mark.parametrize("id", IDS)
