@@ -165,8 +165,9 @@ def test_single_environments_scan_in_a_users_shard_map(name):
         return jax.lax.scan(step, jax.vmap(env.reset)(keys), None, 2)[0][1]
 
     over = PartitionSpec("env")
-    run = jax.shard_map(play_alone, mesh=mesh_of(2), in_specs=over, out_specs=over)
-    assert jax.eval_shape(run, jax.random.split(key(), 4)).reward.shape == (4,)
+    for devices in (4, 2):  # arrays that are cached must not belong to the first mesh
+        run = jax.shard_map(play_alone, mesh=mesh_of(devices), in_specs=over, out_specs=over)
+        assert jax.eval_shape(run, jax.random.split(key(), 4)).reward.shape == (4,)
 
 
 @pytest.mark.parametrize("name", every_nth(2, ["CartPole-v1", "Pendulum-v1"]))

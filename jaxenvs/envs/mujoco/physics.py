@@ -55,8 +55,9 @@ def _assets() -> Path:
 
 @functools.cache
 def _put(original: mujoco.MjModel, dtype: str) -> Model:
-    """Returns a model in MJX, with arrays that do not belong to a trace."""
-    with conventions(dtype), jax.ensure_compile_time_eval():
+    """Returns a model in MJX, with arrays that do not belong to a trace or a mesh."""
+    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+    with conventions(dtype), no_mesh, jax.ensure_compile_time_eval():
         return mjx.put_model(original, impl="jax")
 
 

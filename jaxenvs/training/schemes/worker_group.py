@@ -145,11 +145,13 @@ class RayGroup(WorkerGroup):
 
         packed = pickled(make_worker, "the worker of a Scheme", to="an actor"), inheritance()
         self._ray, self.size, self._session = ray, size, Session()
+        # Kept, because an actor that Ray restarts needs them again.
+        self._packed = [ray.put(part) for part in packed]
         # Two concurrent calls, because `finish_early` must reach a worker during another call.
         settings = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2}
         self._warn_if_insufficient(resources)
         actor: Any = ray.remote(**{**settings, **resources})(_RayWorker)
-        self._actors: list[Any] = [actor.remote(*packed, index) for index in range(size)]
+        self._actors: list[Any] = [actor.remote(*self._packed, index) for index in range(size)]
 
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
         return self._actors[worker].call.remote(method, *jax.device_get(arguments))
