@@ -757,9 +757,10 @@ def compiled(seconds, path, **options):
     return env, state, program.lower(state).compile()
 
 def interrupt(*after):
+    begin = time.monotonic()  # before a timer starts, which could fire earlier otherwise
     for each in after:
         threading.Timer(each, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    return time.monotonic()
+    return begin
 """
 
 
