@@ -47,8 +47,7 @@ def checked_reset(method: Callable[..., Any]) -> Callable[..., Any]:
         check_reset(self, key)
         with without_checks():
             # In a user's `shard_map`, constants must vary as the rest does, see `loops`.
-            axes = loops.axes_of((self, key))
-            return loops.vary(method(self, key, *others, **options), axes)
+            return loops.vary_like(method(self, key, *others, **options), (self, key))
 
     return reset
 
@@ -83,8 +82,8 @@ def call_checked(
         check_order(state, key)
         _check_key(f"step of {name}", key)
         check_action(env.action_space, action, None, name)
-        axes = loops.axes_of((env, state, action, key))
-        return loops.vary(call_with_state(env, name, call, state, key), axes)
+        result = call_with_state(env, name, call, state, key)
+        return loops.vary_like(result, (env, state, action, key))
 
 
 def check_order(state: chex.ArrayTree, key: Any) -> None:

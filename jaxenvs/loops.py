@@ -18,14 +18,14 @@ T = TypeVar("T")
 def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
     """Is `jax.lax.while_loop` with a carry that may start with constants."""
     axes = _axes_of_results(body_fun, init_val)
-    return lax.while_loop(cond_fun, lambda x: vary(body_fun(x), axes), vary(init_val, axes))
+    return lax.while_loop(cond_fun, lambda x: _vary(body_fun(x), axes), _vary(init_val, axes))
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T) -> T:
     """Is `jax.lax.fori_loop` with a carry that may start with constants."""
     axes = _axes_of_results(body_fun, lower, init_val)
     return lax.fori_loop(
-        lower, upper, lambda i, x: vary(body_fun(i, x), axes), vary(init_val, axes)
+        lower, upper, lambda i, x: _vary(body_fun(i, x), axes), _vary(init_val, axes)
     )
 
 
@@ -45,25 +45,33 @@ def scan(
 
     def step(carry: T, x: Any) -> tuple[T, Any]:
         carry, y = f(carry, x)
-        return vary(carry, axes), y
+        return _vary(carry, axes), y
 
-    return lax.scan(step, vary(init, axes), xs, length, **kwargs)
+    return lax.scan(step, _vary(init, axes), xs, length, **kwargs)
 
 
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *args: Any) -> Any:
     """Is `jax.lax.cond` with branches that may return constants."""
     axes = _axes_of_results(true_fun, *args) | _axes_of_results(false_fun, *args)
     return lax.cond(
-        pred, lambda *x: vary(true_fun(*x), axes), lambda *x: vary(false_fun(*x), axes), *args
+        pred, lambda *x: _vary(true_fun(*x), axes), lambda *x: _vary(false_fun(*x), axes), *args
     )
 
 
-def axes_of(tree: Any) -> frozenset[str]:
+def vary_like(tree: T, like: Any) -> T:
+    """Returns `tree` with leaves that vary over every axis that any leaf of `like` varies over.
+
+    Call it with the results and the arguments of a function whose results users carry in loops.
+    """
+    return _vary(tree, _axes_of(like))
+
+
+def _axes_of(tree: Any) -> frozenset[str]:
     """Returns the axes of the mesh of a `jax.shard_map` that any leaf of `tree` varies over."""
     return frozenset().union(*map(_axes, jax.tree.leaves(tree))) if _all_axes() else frozenset()
 
 
-def vary(tree: T, axes: frozenset[str]) -> T:
+def _vary(tree: T, axes: frozenset[str]) -> T:
     """Returns `tree` with leaves that vary over `axes`, as far as types are concerned."""
 
     def convert(leaf: Any) -> Any:
@@ -87,9 +95,9 @@ def _all_axes() -> frozenset[str]:
 def _axes_of_results(call: Callable[..., Any], *args: Any) -> frozenset[str]:
     """Returns the axes that the arguments of a call or its results vary over."""
     possible = _all_axes()
-    axes = axes_of(args)
+    axes = _axes_of(args)
     if axes == possible:
         return axes
     found = []
-    jax.eval_shape(lambda *args: found.append(axes_of(call(*args))), *args)
+    jax.eval_shape(lambda *args: found.append(_axes_of(call(*args))), *args)
     return axes.union(*found)

@@ -318,7 +318,7 @@ def host_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], A
         shape = paint(_without_keys(example())).shape
     result = jax.ShapeDtypeStruct(shape, np.uint8)
     picture = jax.pure_callback(paint, result, state, vmap_method="sequential")
-    return loops.vary(picture, loops.axes_of(state))
+    return loops.vary_like(picture, state)
 
 
 def mujoco_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], Any]) -> jax.Array:

@@ -355,8 +355,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
         # A user's `scan` inside `shard_map` carries the results, so constants must vary, too.
-        axes = loops.axes_of((self.env, key, args))
-        return loops.vary(self._run_with_key(method, key, *args), axes)
+        return loops.vary_like(self._run_with_key(method, key, *args), (self.env, key, args))
 
     def _run_with_key(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
         if isinstance(key, keys.CallKeys):

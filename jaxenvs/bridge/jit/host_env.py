@@ -241,7 +241,7 @@ class HostEnv(VectorEnv[HostState]):
         )
         if self.mesh is None or _within(self.mesh_axis):
             # JAX takes the results of calls of the host for the same on all devices.
-            return loops.vary(local(token, *operands), loops.axes_of((token, operands)))
+            return loops.vary_like(local(token, *operands), (token, operands))
         if self.mesh.axis_types[self.mesh.axis_names.index(self.mesh_axis)] == AxisType.Explicit:
             # On an explicit axis, shapes carry their sharding, so arrays without one must get it.
             sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh_axis))
