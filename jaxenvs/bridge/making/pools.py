@@ -151,6 +151,7 @@ def make_pool(
     envs_per_worker = whole_or_none("envs_per_worker", envs_per_worker)
     if time_limit != "default":
         time_limit = whole_or_none("time_limit", time_limit)
+    limit = None if isinstance(time_limit, str) else time_limit  # that the pool adds
     timeout = seconds_or_none("timeout", timeout)
     check_options(backend, timeout, on_failure, validate, caller_steps, ray_options)
     check_workers(backend, num_workers, envs_per_worker, caller_steps)
@@ -167,8 +168,7 @@ def make_pool(
             "num_threads": None if num_workers == "auto" else int(num_workers),
             "seed": seed,
             "autoreset_mode": mode,
-            # The makers' name for it.
-            "max_episode_steps": None if isinstance(time_limit, str) else time_limit,
+            "max_episode_steps": limit,  # the makers' name for it
         }
         if num_envs is not None:
             check_batch_size(wanted["batch_size"], num_envs)
@@ -235,7 +235,7 @@ def make_pool(
                 info_fields=spaces_of_fields(info_fields, samples) | agent_fields(found["agents"]),
                 autoreset_mode=made.autoreset_mode or mode or "next_step",
                 mode_is_open=made.autoreset_mode is None and mode is None,
-                time_limit=None if isinstance(time_limit, str) else time_limit,
+                time_limit=limit,
                 validate=validate,
                 timeout=timeout,
                 lock_step=batch == len(made.facts),
