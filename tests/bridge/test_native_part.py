@@ -233,7 +233,7 @@ def test_structs_in_python_have_the_fields_of_those_in_c():
 
 
 def test_numbers_in_python_are_those_of_enums_in_c():
-    from jaxenvs.bridge.jit import hosted, structs
+    from jaxenvs.bridge.jit import hosted, interrupts, structs
 
     pool, xla = (re.findall(r"enum (?:\w+ )?\{([^}]*)\}", _source(f)) for f in ("pool.h", "xla.cc"))
     found = {}
@@ -252,6 +252,8 @@ def test_numbers_in_python_are_those_of_enums_in_c():
     for name, value in (("BELLS", 8), ("NO_REQUEST", lines._NO_REQUEST)):
         (defined,) = re.findall(rf"#define JX_{name} (\w+)", _source("pool.h"))
         assert int(defined.rstrip("u"), 0) == value
+    (together,) = re.findall(r"kTogether = (\d+);", _source("xla.cc"))
+    assert int(together) == interrupts.TOGETHER
 
 
 def test_jaxlibs_headers_are_those_that_jax_names():
