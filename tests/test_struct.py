@@ -93,7 +93,7 @@ def test_annotated_value_overrides_the_inherited_default():
     assert (Moon().gravity, Moon().replace(wind=4.0).wind) == (1.6, 4.0)
 
 
-def test_class_variables_properties_and_constants_need_no_annotation():
+def test_class_variables_and_constants_need_no_annotation():
     class Plain(Environment):
         LEFT, RIGHT = 0, 1
         _cache = None

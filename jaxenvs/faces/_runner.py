@@ -243,7 +243,7 @@ class BatchRunner:
 def _discrete_caster(space: Space, dtype: Any) -> Callable[[Any], Any] | None:
     """Returns a function that converts the members of discrete spaces in [N, ...] observations.
 
-    Returns None if there are none, or if they have the dtype.
+    Returns None if nothing needs to be converted.
     """
     if isinstance(space, Dict | Tuple):
         is_dict = isinstance(space, Dict)

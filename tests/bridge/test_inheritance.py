@@ -1,4 +1,4 @@
-"""What a worker process has of its caller, and what it does not share with other processes."""
+"""What a worker process inherits from its caller, and what it has to itself."""
 
 import ctypes
 import importlib

@@ -1,7 +1,7 @@
-"""What a process that a pool starts has of its caller, and what is its own.
+"""What a process started by a pool inherits from its caller.
 
-It has the ids that the caller registered. docs/bridge/index.md lists everything. Its random numbers
-are its own.
+It inherits the ids that the caller registered; docs/bridge/index.md lists everything. Its random
+numbers are its own.
 """
 
 import contextlib
