@@ -40,6 +40,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from jaxenvs import prng  # noqa: E402
+from jaxenvs.registry import registry  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -202,8 +203,11 @@ def run_snippets(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))  # otherwise Stable-Baselines3 writes to /tmp
+    ids = set(registry)
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield run
+    for id in set(registry) - ids:  # otherwise every worker of later tests gets their classes
+        del registry[id]
 
 
 def _run_command(arguments: list[str], where: str) -> None:

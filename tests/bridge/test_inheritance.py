@@ -16,14 +16,16 @@ import types
 import warnings
 from pathlib import Path
 
+import cloudpickle
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import jaxenvs
 import tests
-from jaxenvs.bridge.workers.wire import is_importable
+from jaxenvs.bridge.workers.wire import dumps, is_importable
 from tests.bridge.envs import Counter
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks workers")
@@ -146,6 +148,18 @@ if __name__ == "__main__":
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     found = subprocess.run(run, capture_output=True, text=True, timeout=60, env=env)
     assert found.stdout == "True\n", found.stderr
+
+
+def test_annotations_of_a_class_sent_by_value_are_jax_arrays():
+    class State:  # this process alone has it
+        position: jax.Array
+
+    data = dumps(State)
+    assert len(data) < 2_000  # jax.Array by value takes 60,000
+    assert cloudpickle.loads(data).__annotations__ == {"position": jax.Array}
+    program = "import sys, pickle, jax; State = pickle.loads(sys.stdin.buffer.read()); "
+    program += "assert State.__annotations__ == {'position': jax.Array}"
+    subprocess.run([sys.executable, "-c", program], input=data, check=True)
 
 
 # --- registered ids ---
