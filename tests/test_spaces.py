@@ -79,6 +79,7 @@ def p_value_of_uniform(samples, values):
 
 
 @given(space=SPACES, seed=SEEDS)
+@settings(max_examples=10)
 def test_samples_are_members(space, seed):
     batch = space.batch(4)
 
@@ -443,6 +444,7 @@ def test_batches_nest():
 
 
 @given(space=SPACES, seed=SEEDS)
+@settings(max_examples=10)
 def test_unflatten_undoes_flatten(space, seed):
     flat_space = space.flatten_space()
 

@@ -787,7 +787,7 @@ for seconds in (0.01, 1000):  # it steps, and it hangs
     assert stdout.count("interrupted True") == 2, stdout + stderr
 
 
-def test_ctrl_c_ends_a_program_on_every_backend_in_two_seconds():
+def test_ctrl_c_ends_a_program_on_every_backend_in_2_s():
     if reason_missing(xla_library) is not None:
         pytest.skip("no g++")
     code = """

@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*has already returned terminated:UserWarning"),
 ]
 
-EPISODES, STEPS = 100, 10_000  # the minimum of each
+EPISODES, STEPS = 30, 10_000  # the minimum of each
 REFERENCE_MODULES = (acrobot, cartpole, continuous_mountain_car, mountain_car, pendulum)
 STATES = {
     "CartPole": CartPoleState,

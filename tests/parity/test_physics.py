@@ -13,8 +13,9 @@ from benchmarks.oracles import oracle_for
 from tests.ids import physics_ids
 
 pytest.importorskip("mujoco.mjx")
+suite = pytest.importorskip("dm_control.suite")
 
-from jaxenvs.envs.mujoco._mjx import conventions, mjx
+from jaxenvs.envs.mujoco._mjx import conventions, mjx  # noqa: E402
 
 NUM_STEPS = 4
 # Random play takes long to reach a reward in these tasks.
@@ -60,10 +61,29 @@ def test_observations_and_rewards_match_gymnasium(id):
         assert found[1] == terminated
 
 
-@pytest.mark.parametrize("id", ids("dm_control"))
-def test_observations_and_rewards_match_the_control_suite(id):
-    env = jaxenvs.make(id).unwrapped
-    oracle = oracle_for(env)(env, 0)
+@pytest.fixture(scope="module", params=ids("dm_control"))
+def suite_task(request):
+    """An environment of the Control Suite and its oracle, which take a while to make."""
+    env = jaxenvs.make(request.param)
+    return request.param, env, oracle_for(env.unwrapped)(env.unwrapped, 0)
+
+
+def test_spaces_and_control_steps_are_those_of_the_suite(suite_task):
+    id, env, _ = suite_task
+    theirs = suite.load(*id.partition("/")[2].split("-"))
+    shown = {name: each.shape for name, each in theirs.observation_spec().items()}
+    assert {name: box.shape for name, box in env.observation_space.spaces.items()} == shown
+    spec = theirs.action_spec()
+    np.testing.assert_array_equal(env.action_space.low, np.float32(spec.minimum))
+    np.testing.assert_array_equal(env.action_space.high, np.float32(spec.maximum))
+    assert env.unwrapped.n_sub_steps == theirs._n_sub_steps
+    expected = None if id.startswith("dm_control/lqr") else 1000
+    assert env.time_limit == expected and theirs._step_limit == (expected or np.inf)
+
+
+def test_observations_and_rewards_match_the_control_suite(suite_task):
+    id, env, oracle = suite_task
+    env = env.unwrapped
 
     @jax.jit
     def see(data, state, action):
