@@ -889,7 +889,7 @@ def test_pool_can_be_closed_while_a_program_hangs(path, tmp_path):
 def test_calls_of_methods_wait_for_the_call_of_a_program(path):
     env = hosted(path, 2, length=10**6)
     state, _ = env.reset(KEY)
-    program = scanned(env, 300)
+    program = scanned(env, 50)
     jax.block_until_ready(program(state))
     state, _ = env.reset(KEY)
     done = threading.Event()
@@ -902,7 +902,7 @@ def test_calls_of_methods_wait_for_the_call_of_a_program(path):
     thread = threading.Thread(target=ask)
     thread.start()
     _, seen = program(state)
-    np.testing.assert_array_equal(np.asarray(seen.observation)[:, 0, 2], np.arange(1, 301))
+    np.testing.assert_array_equal(np.asarray(seen.observation)[:, 0, 2], np.arange(1, 51))
     done.set()
     thread.join(20)
     assert not thread.is_alive() and len(set(answers)) == 1

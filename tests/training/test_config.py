@@ -32,7 +32,7 @@ IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
 @pytest.mark.parametrize(
     ("algorithm", "id"),
     [
-        *every_nth(12, tuned()),
+        *every_nth(20, tuned()),
         *((name, IDS.get(name, "Acrobot-v1")) for name in ALGORITHMS),
     ],
 )

@@ -87,11 +87,11 @@ def test_whole_episodes_are_gymnasiums():
 
 def test_starts_have_the_distribution_of_gymnasium():
     oracle, theirs = PlacingOracle(LunarLander(), 0), []
-    for _ in range(400):
+    for _ in range(200):
         observation = oracle.reset()
         theirs.append((oracle.get_state().heights, observation))
     reset = jax.jit(jax.vmap(LunarLander().reset))
-    state, timestep = reset(jax.random.split(jax.random.key(0), 400))
+    state, timestep = reset(jax.random.split(jax.random.key(0), 200))
     heights, observations = (np.stack(each) for each in zip(*theirs, strict=True))
     found = same_distribution([(state.heights, heights), (timestep.observation, observations)])
     assert found["p_value"] > SIGNIFICANCE
