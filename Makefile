@@ -62,7 +62,9 @@ $(VENV)/.with-%: pyproject.toml hatch_build.py $(NATIVE) | $(BIN)/python
 demo: $(VENV)/.with-all
 	@$(BIN)/python -m jaxenvs.cli.demo --output demo
 
-test: lint docs pytest
+test: $(VENV)/.with-dev
+	@$(MAKE) --no-print-directory --jobs 2 lint docs
+	@$(MAKE) --no-print-directory _pytest
 
 lint: $(VENV)/.with-dev
 	$(BIN)/ruff check

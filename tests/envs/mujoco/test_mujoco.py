@@ -421,7 +421,7 @@ def play(env, steps=12):
 @pytest.mark.parametrize(
     ("id", "mode"),
     [
-        (SMALL, "same_step"),
+        pytest.param(SMALL, "same_step", marks=pytest.mark.slow),
         ("Swimmer-v5", "same_step"),  # its reward is a velocity
         pytest.param("Hopper-v5", "next_step", marks=pytest.mark.slow),
         pytest.param("Ant-v5", "same_step", marks=pytest.mark.slow),
