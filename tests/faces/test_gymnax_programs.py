@@ -1,6 +1,8 @@
 """Programs that were written for gymnax: its wrappers, PureJaxRL, rejax."""
 
+import dataclasses
 import os
+import re
 from pathlib import Path
 
 import jax
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxenvs
 from benchmarks import _training_peers as peers
 from jaxenvs.testing import ScriptedEnv
 from jaxenvs.testing.dummy import CONTINUE, TERMINATE
@@ -59,6 +62,29 @@ def test_attributes_and_shapes_match_gymnax(id):
     for name in ("action_space", "observation_space"):
         mine, theirs = getattr(env, name)(params), getattr(their_env, name)(their_params)
         assert type(mine) is type(theirs) and mine.shape == theirs.shape
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "usage" / "gymnax.md"
+NO_LIMIT = 2**31 - 1
+
+
+@pytest.mark.parametrize("id", [id for id in gymnax.registered_envs if "MNIST" not in id])
+def test_page_lists_every_parameter_that_differs(id):
+    first_table, _ = PAGE.read_text().split("These have other defaults:")
+    rows = re.findall(r"^\| (\S+-\S+) \| (.*?) \|", first_table, re.MULTILINE)
+    listed = {row: {*re.findall(r"`(\w+)`", names)} for row, names in rows}
+    changed = {"DeepSea-bsuite": "randomize_actions", "Acrobot-v1": "torque_noise_max"}
+    (_, params), (_, theirs) = ours.make(id), gymnax.make(id)
+    fields = {field.name: getattr(theirs, field.name) for field in dataclasses.fields(theirs)}
+    absent = {name for name in fields if not hasattr(params, name)}
+    assert absent == listed.get(id, set())
+    for name in sorted(absent):
+        with pytest.raises(jaxenvs.errors.UnknownParameterError):
+            params.replace(**{name: fields[name]})
+    limit = int(fields.pop("max_steps_in_episode"))
+    assert params.max_steps_in_episode == (NO_LIMIT if re.search("MinAtar|bsuite", id) else limit)
+    for name in fields.keys() - absent - {changed.get(id)}:
+        np.testing.assert_allclose(getattr(params, name), fields[name], rtol=1e-6)
 
 
 def test_gymnax_wrappers_count_and_flatten():
