@@ -73,6 +73,13 @@ def test_public_imports_are_sorted_and_aliased_to_themselves():
         assert name == alias, f"{line!r} does not say that it is a public name"
 
 
+def test_packages_offer_functions_not_modules_of_the_same_name():
+    from jaxenvs.training.storages import gae, vtrace
+    from jaxenvs.vector import vectorize
+
+    assert all(map(callable, (vectorize, gae, vtrace)))
+
+
 @pytest.mark.parametrize("link", ["envs", "wrappers"])
 def test_root_links_lead_into_the_package_and_tools_skip_them(link):
     assert (ROOT / link).is_symlink() and (ROOT / link / "__init__.py").exists()
