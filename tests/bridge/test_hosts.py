@@ -374,9 +374,20 @@ def test_dm_env_frames_are_rendered_by_its_physics():
         assert pool.call("render", height=5)[0].shape == (5, 3, 3)
 
 
-def test_an_environment_that_takes_no_seed_says_so():
+class Unseeded(OldCounter):
+    """Has the oldest interface of gym, and cannot be seeded."""
+
+    seed = None
+
+
+@pytest.mark.parametrize("make", [lambda: DmEnvAdapter(dm_counter()), lambda: adapted(Unseeded())])
+def test_seed_and_options_that_reset_does_not_take_are_not_lost(make):
+    env = make()
+    assert env.reset(options={})
     with pytest.warns(UserWarning, match="cannot be seeded"):
-        DmEnvAdapter(dm_counter()).reset(seed=1)
+        env.reset(seed=1)
+    with pytest.raises(PoolError, match=r"options=\{'level': 3\}; reset of \w+ takes none"):
+        env.reset(options={"level": 3})
 
 
 @pytest.mark.interop

@@ -1,9 +1,12 @@
 """Code shared by the adapters to other libraries' interfaces."""
 
+import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
+
+from jaxenvs.errors import PoolError
 
 
 class Adapter(gymnasium.Env):
@@ -35,6 +38,31 @@ class Adapter(gymnasium.Env):
             env = env.env
         setattr(env if hasattr(env, name) else self.env, name, value)
         return True
+
+    def _take(self, seed: int | None, options: Any) -> None:
+        """Seeds the environment, whose `reset` takes no seed (None here if it does) or no options.
+
+        Raises:
+            PoolError: there are options.
+        """
+        name = type(self.env).__name__
+        if options:
+            raise PoolError(
+                f"reset got options={options!r:.80}; reset of {name} takes none.  Leave them out."
+            )
+        if seed is not None and not self._seed(seed):
+            warnings.warn(
+                f"{name} cannot be seeded after construction, so the seed of reset is ignored."
+                "  Seed it inside the environment function.",
+                stacklevel=3,
+            )
+
+    def _seed(self, seed: int) -> bool:
+        """Seeds the environment by its method `seed`; returns whether it has one."""
+        has_method = callable(getattr(self.env, "seed", None))
+        if has_method:
+            self.env.seed(seed)
+        return has_method
 
     def render(self) -> Any:
         return self.env.render()

@@ -31,9 +31,9 @@ class ClassicGymAdapter(Adapter):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         given = {"seed": seed, "options": options}
-        if seed is not None and "seed" not in self._taken and hasattr(self.env, "seed"):
-            self.env.seed(seed)
-        return _then(self.env.reset(**{name: given[name] for name in self._taken}), _with_info)
+        passed = {name: given.pop(name) for name in self._taken}
+        self._take(given.get("seed"), given.get("options"))
+        return _then(self.env.reset(**passed), _with_info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return _then(self.env.step(action), _with_both_flags)

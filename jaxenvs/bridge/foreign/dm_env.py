@@ -1,6 +1,5 @@
 """Environments with the interface of dm_env."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,8 +33,7 @@ class DmEnvAdapter(Adapter):
         self._action = env.action_spec().dtype.type if simple else lambda action: action
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
-            self._seed(seed)
+        self._take(seed, options)
         return self.env.reset().observation, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -53,20 +51,13 @@ class DmEnvAdapter(Adapter):
             return self.env.render(**kwargs)
         return self.env.physics.render(**kwargs)
 
-    def _seed(self, seed: int) -> None:
+    def _seed(self, seed: int) -> bool:
         task = getattr(self.env, "task", None)
         states = [getattr(task, "random", None), getattr(self.env, "random_state", None)]
         states = [state for state in states if isinstance(state, np.random.RandomState)]
         for state in states:
             state.seed(seed % 2**32)
-        if callable(getattr(self.env, "seed", None)):
-            self.env.seed(seed)
-        elif not states:
-            warnings.warn(
-                f"{type(self.env).__name__} cannot be seeded after construction, so the seed of"
-                " reset is ignored.  Seed it inside the environment function.",
-                stacklevel=2,
-            )
+        return super()._seed(seed) or bool(states)
 
 
 def space_of_spec(spec: Any) -> spaces.Space:
