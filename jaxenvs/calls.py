@@ -83,6 +83,10 @@ def call_checked(
         _check_key(f"step of {name}", key)
         check_action(env.action_space, action, None, name)
         result = call_with_state(env, name, call, state, key)
+        if isinstance(result, tuple) and len(result) == 2 and hasattr(result[1], "reward"):
+            numbers = jax.tree.leaves((result[1].reward, result[1].terminated))
+            if any(map(np.ndim, numbers)):
+                _check_state(env, name, state, key)  # perhaps it is that of a batch
         return loops.vary_like(result, (env, state, action, key))
 
 
