@@ -1,5 +1,6 @@
 """Environments and processes that fail, and callers that ask for what cannot be."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import gymnasium
 import numpy as np
@@ -30,6 +32,7 @@ from jaxenvs.errors import (
     WorkerError,
 )
 from tests.bridge.conftest import (
+    WITHOUT_FUTEX,
     in_processes,
     stepping_until_closed,
     with_and_without_futex,
@@ -192,10 +195,14 @@ def test_descriptors_of_message_failing_to_unpickle_are_closed():
     os.close(reading)
 
 
-@with_and_without_futex
-def test_a_worker_that_dies_again_and_again_is_given_up(backend, monkeypatch):
+@pytest.mark.parametrize(
+    ("backend", "on_failure"),
+    [("process", "raise"), ("process", "restart"), (WITHOUT_FUTEX, "restart")],
+    indirect=["backend"],
+)
+def test_a_worker_that_dies_again_and_again_is_given_up(backend, on_failure, monkeypatch):
     fns = [*counters(1), _dies_in_every_reset]
-    pool = make(fns, backend, on_failure="restart")
+    pool = make(fns, backend, on_failure=on_failure)
     with pytest.raises(WorkerError, match="3 times") as caught:
         pool.reset(seed=0)
     assert caught.value.env_ids == (1,)
@@ -255,14 +262,18 @@ def _hangs_when_made_again(marker):
 
 
 @in_processes
-def test_a_replacement_that_hangs_in_its_constructor_is_given_up(backend, marker):
+def test_a_replacement_that_hangs_in_its_constructor_is_given_up(backend, marker, monkeypatch):
     fns = [*counters(1), lambda: _hangs_when_made_again(marker)]
     pool = make(fns, backend, on_failure="restart", timeout=0.3)
     pool.reset(seed=0)
     pool.step(zeros(pool))
     pool._backend.timeout = 0.02  # of messages; a constructor has ten times as long
-    with pytest.raises(WorkerError, match=r"not constructed within .* s"):
+    process, started = pool._backend._processes[1], []
+    start, seconds = process.start, 10 * (process.made_in + 0.02)
+    monkeypatch.setattr(process, "start", lambda: started.append(1) or start())
+    with pytest.raises(WorkerError, match=rf"not constructed within {seconds:.3g} s"):
         pool.step(zeros(pool))
+    assert len(started) == 3
     pool.close()
 
 
@@ -379,6 +390,14 @@ def test_info_that_contains_itself_is_accepted(backend):
         info = pool.step(zeros(pool))[4]
         np.testing.assert_array_equal(info["count"], [1, 1, 1, 1])
         assert info["itself"]["_count"].tolist() == [False, False, False, True]
+
+
+def test_an_info_may_be_none(backend):
+    with make([*counters(3), lambda: _OddInfo(3, None)], backend) as pool:
+        pool.reset(seed=0)
+        observation, *_, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], 1)
+        assert info["_count"].tolist() == [True, True, True, False]
 
 
 @in_processes
@@ -520,6 +539,23 @@ def test_an_exception_in_render_names_the_environment(backend, marker):
         assert not pool.step(zeros(pool))[4]["restarted"].any()
 
 
+class _HasMethods(Counter):
+    def fails(self):
+        raise ValueError("a deliberate error")
+
+
+def test_an_exception_in_a_method_leaves_the_environment(backend):
+    with make([_HasMethods] * 2, backend) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        with pytest.raises(WorkerError, match="failed in fails: ValueError") as caught:
+            pool.call("fails", env_ids=[1])
+        assert caught.value.env_ids == (1,)
+        observation, *_, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], 2)
+        assert not info["restarted"].any()
+
+
 @pytest.mark.parametrize("what", ["raises", "exits"])
 def test_an_exception_in_close_is_told_after_all_is_closed(backend, what, marker):
     pool = make(with_one(what, marker, where="close"), backend)
@@ -549,6 +585,20 @@ def test_constructor_that_ends_its_process_reports_exit_status(backend, marker):
     with pytest.raises(WorkerError, match="status 3 while it constructed it") as caught:
         make(with_one("exits_at_once", marker, where="init"), backend)
     assert caught.value.env_ids == (1,)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"], indirect=True)
+def test_ctrl_c_ends_make_pool_while_a_constructor_hangs(backend, marker):
+    def interrupt():
+        while not os.path.exists(marker):
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        make(with_one("hangs", marker, where="init"), backend)
+    thread.join()
 
 
 def _made_once(marker):
@@ -809,6 +859,28 @@ def test_observation_outside_its_space_warns_raises_or_passes(backend, tmp_path,
         pool.reset(seed=0)
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][1], -5)
     assert not recwarn.list
+
+
+class _OutsideOnce(Counter):
+    """Its first observations are 1, and that of step `at` is outside the space."""
+
+    def __init__(self, at):
+        super().__init__(length=9)
+        self.at = at
+
+    def _observation(self):
+        return np.full(3, -5 if self.count == self.at else 1, np.float32)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_first_three_observations_are_compared_with_the_space(at):
+    with make([lambda: _OutsideOnce(at)], "serial") as pool, warnings.catch_warnings(record=True):
+        warnings.simplefilter("error" if at == 3 else "always")
+        told = pytest.warns(UserWarning, match="outside") if at < 3 else contextlib.nullcontext()
+        with told:
+            pool.reset(seed=0)
+            for _ in range(4):
+                pool.step(zeros(pool))
 
 
 # --- what else environments do ---
@@ -1098,6 +1170,7 @@ class _Levels(Counter):
         (_Many, [0, 0], [0, 300]),
         (_Bits, [0, 1], [0, 2]),
         (_Moves, [0.5, -1], [np.nan, 0]),
+        (_Moves, [5, -7], [np.nan, 0]),  # the environment checks the bounds
         (_Levels, [0, 200], [0, 256]),
     ],
 )

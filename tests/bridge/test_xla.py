@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 
 import chex
 import gymnasium
@@ -181,7 +182,7 @@ def test_an_old_state_is_refused_and_the_pool_goes_on(path):
     action = jnp.zeros(4, jnp.int32)
     old, _ = env.reset(KEY)
     new, _ = env.step(old, action, KEY)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="stepped already"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"StaleStateError: .*stepped already"):
         jax.block_until_ready(env.step(old, action, KEY))
     _, timestep = env.step(new, action, KEY)
     np.testing.assert_array_equal(timestep.info["elapsed_step"], 2)
@@ -497,7 +498,7 @@ def test_vmap_is_refused_with_what_to_do_instead(path):
     state, _ = env.reset(KEY)
     actions = jnp.zeros((3, 2), jnp.int32)
     for step in (env.step, jax.jit(env.step)):
-        with pytest.raises(PoolError, match="Make a larger pool"):
+        with pytest.raises(PoolError, match=r"HostEnv.* called under vmap.*Make a larger pool"):
             jax.vmap(lambda action, step=step: step(state, action, KEY)[1].reward)(actions)
     env.close()
 
@@ -945,6 +946,21 @@ def test_dropped_host_env_ends_the_workers_of_its_pool(path):
     import psutil
 
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_program_that_is_kept_holds_the_workers_until_close(path):
+    env = hosted(path, 1, num_workers=1)
+    state, _ = env.reset(KEY)
+    step = jax.jit(env.step)
+    jax.block_until_ready(step(state, jnp.zeros(1, jnp.int32), KEY))
+    pool, (pid,) = weakref.ref(env.pools[0]), env.pools[0]._backend.pids
+    del env
+    gc.collect()
+    import psutil
+
+    assert pool() is not None and psutil.pid_exists(pid)
+    pool().close()
+    assert not psutil.pid_exists(pid)
 
 
 def test_threads_may_run_programs_of_different_pools_at_once(path):

@@ -43,7 +43,7 @@ class HostState:
     """A program's handle on hosted environments: the id of the pool and its call counter.
 
     The environments themselves live outside the program, so a state can be stepped only once;
-    stepping it again raises `StaleStateError`.
+    stepping it again is a `StaleStateError`.
     """
 
     token: jax.Array  # int32[P, 2]: pool id and call counter; P pools, one per device
