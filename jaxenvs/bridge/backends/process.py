@@ -261,7 +261,7 @@ class ProcessBackend(Backend):
                 try:
                     if attempt == 1:
                         what += f" {ending(status)}"
-                        self._count_death(process, what)
+                        self._count_death(process)
                     process.start()
                     if self._closing:  # `close` may have killed only the previous one
                         return
@@ -279,20 +279,21 @@ class ProcessBackend(Backend):
             *(what, list(process.instances)),
         )
 
-    def _count_death(self, process: WorkerProcess, what: str) -> None:
+    def _count_death(self, process: WorkerProcess) -> None:
         """Raises Broken if it has died too often without an answer in between."""
         asked, done, _ = self.lines.counts(process.number)
         if asked != done:  # a death that nobody waits for does not count
             process.deaths = process.deaths + 1 if done == process.done_at_death else 1
             process.done_at_death = done
         if process.deaths >= _DEATHS_IN_A_ROW:
-            text = f"{what}; it died {process.deaths} times without an answer in between"
-            raise Broken(process.post(process.first, "step", text))
+            text = f"it died {process.deaths} times without an answer in between"
+            raise Broken(process.post(process.first, "step or reset", text))
 
     def _give_up(self, process: WorkerProcess, text: str) -> None:
         """Marks a worker as lost; the supervisor then ends all waits for it."""
         self.lines.lose()
-        self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
+        what = "step or reset"
+        self._broken = Post(process.first, what, text, process.number, process.pid, fatal=True)
         process.given_up = True
         process.bury()
 

@@ -246,7 +246,8 @@ class Core:
             head += "\n  The pool cannot continue.  Close it and make another."
         elif post.what in ("step", "reset") and post.instance >= 0:
             head += '\n  It was constructed again, reset, and flagged in info["restarted"].'
-        return f"{head}\n  Its traceback:\n{post.text}"
+        # A process that has died leaves no traceback.
+        return head if kind == post.text.strip() else f"{head}\n  Its traceback:\n{post.text}"
 
     def tell(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls a method of the backend that sends a message, and translates its errors."""
