@@ -180,3 +180,5 @@ assert not xla_bridge.backends_are_initialized(), "making starts a backend"
 def test_time_limit_below_the_environments_own_is_applied():
     env = jaxenvs.make("MiniGrid-Empty-5x5-v0", time_limit=7)  # its own limit is 100 steps
     assert env.time_limit == 7 and jaxenvs.make("MiniGrid-Empty-5x5-v0").time_limit == 100
+    own = jaxenvs.make("MiniGrid-Empty-5x5-v0", max_steps=150)  # that of the id is 100, too
+    assert own.time_limit == 150 and not isinstance(own, TimeLimit)
