@@ -224,7 +224,7 @@ ROWS = {
             (FAULTS, "test_action_values_are_validated"),
         ],
         "a constructor hangs": [
-            (FAULTS, "test_ctrl_c_ends_make_pool_while_a_constructor_hangs"),
+            (LIFETIMES, "test_ctrl_c_ends_make_pool_while_a_constructor_hangs"),
             (FAULTS, "test_a_replacement_that_hangs_in_its_constructor_is_given_up"),
         ],
         "`render`, or a method called by `call`, hangs": [

@@ -588,20 +588,6 @@ def test_constructor_that_ends_its_process_reports_exit_status(backend, marker):
     assert caught.value.env_ids == (1,)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"], indirect=True)
-def test_ctrl_c_ends_make_pool_while_a_constructor_hangs(backend, marker):
-    def interrupt():
-        while not os.path.exists(marker):
-            time.sleep(0.01)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        make(with_one("hangs", marker, where="init"), backend)
-    thread.join()
-
-
 def _made_once(marker):
     if os.path.exists(f"{marker}.made"):
         raise OSError("the port is taken")

@@ -360,6 +360,14 @@ def _hanging_once(marker):
     return Hangs
 
 
+@pytest.mark.parametrize("backend", ["serial", "process"], indirect=True)
+def test_ctrl_c_ends_make_pool_while_a_constructor_hangs(backend, marker):
+    thread = _interrupt_when(marker, "make_pool")
+    with pytest.raises(KeyboardInterrupt):
+        make([*counters(1), lambda: Misbehaving("hangs", marker, where="init")], backend)
+    thread.join()
+
+
 @pytest.mark.parametrize("how", every_nth(4, ["recv", "step", "step_wait", "some"]))
 def test_after_ctrl_c_a_pool_goes_on_with_a_reset(backend, how, marker):
     with make([*counters(1), _hanging_once(marker)], backend, batch_size=1) as pool:
