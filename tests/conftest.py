@@ -166,7 +166,16 @@ def _dropped_programs():
 
 
 @pytest.fixture
-def run_snippets(tmp_path, monkeypatch):
+def own_registry():
+    """Forgets ids that a test registers; every worker of later tests would get their classes."""
+    before = dict(registry)
+    yield
+    registry.clear()
+    registry.update(before)
+
+
+@pytest.fixture
+def run_snippets(tmp_path, monkeypatch, own_registry):
     """Returns a function that runs a page: Python in one namespace, `$ jaxenvs` as a command.
 
     The page runs with JAX's default promotion rules and in an empty folder. The function returns
@@ -203,11 +212,8 @@ def run_snippets(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))  # otherwise Stable-Baselines3 writes to /tmp
-    ids = set(registry)
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield run
-    for id in set(registry) - ids:  # otherwise every worker of later tests gets their classes
-        del registry[id]
 
 
 def _run_command(arguments: list[str], where: str) -> None:

@@ -10,17 +10,13 @@ import jaxenvs
 from jaxenvs.envs.classic_control import MountainCar
 from jaxenvs.envs.classic_control.cartpole import CartPole
 from jaxenvs.errors import ParameterError, UnknownEnvironmentError, UnknownParameterError
-from jaxenvs.registry import registry
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import TimeLimit
 
 
 @pytest.fixture
-def counter():
-    before = dict(registry)
-    yield jaxenvs.register("Count-v0", CountingEnv, time_limit=7, kwargs={"lengths": (2, 3)})
-    registry.clear()
-    registry.update(before)
+def counter(own_registry):
+    return jaxenvs.register("Count-v0", CountingEnv, time_limit=7, kwargs={"lengths": (2, 3)})
 
 
 def test_an_id_brings_its_time_limit():

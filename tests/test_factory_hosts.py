@@ -18,7 +18,6 @@ from jaxenvs.errors import (
     UnknownEnvironmentError,
     WrapperError,
 )
-from jaxenvs.registry import registry
 from jaxenvs.testing import check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers import TimeLimit
@@ -155,12 +154,9 @@ def test_make_refuses_host_ids():
         jaxenvs.make(ID)
 
 
-def test_a_native_registration_comes_first():
+def test_a_native_registration_comes_first(own_registry):
     jaxenvs.register("gymnasium/Mine-v0", "jaxenvs.testing:CountingEnv")
-    try:
-        assert isinstance(jaxenvs.make_vec("gymnasium/Mine-v0", 2), VectorizedEnv)
-    finally:
-        del registry["gymnasium/Mine-v0"]
+    assert isinstance(jaxenvs.make_vec("gymnasium/Mine-v0", 2), VectorizedEnv)
 
 
 def test_wrappers_on_a_host_env_behave_as_on_a_native_batch():

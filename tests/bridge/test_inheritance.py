@@ -176,7 +176,7 @@ class _Wrapped(gymnasium.Wrapper):
 
 
 @pytest.fixture
-def register(monkeypatch):
+def register(monkeypatch, own_registry):
     """Registers an id with Gymnasium for one test."""
     main = sys.modules["__main__"]  # as if the script had these
     monkeypatch.setattr(main, "Named", _Named, raising=False)
@@ -228,7 +228,7 @@ def test_package_may_register_inherited_ids_again(register, tmp_path, monkeypatc
             assert pool.reset()[0].shape == (1, 3)
         assert "Overriding" not in capfd.readouterr().err
     finally:
-        del sys.modules["packaged_ids"], jaxenvs.registry["Packaged-v0"]
+        del sys.modules["packaged_ids"]
 
 
 def test_ids_registered_with_jaxenvs_are_known_in_workers(register):
@@ -238,11 +238,8 @@ def test_ids_registered_with_jaxenvs_are_known_in_workers(register):
         return Counter(find("Inherited-v0").time_limit)
 
     jaxenvs.register("Inherited-v0", "tests.multi_agent_env:Nowhere", time_limit=7)
-    try:
-        with in_a_worker([limited]) as pool:
-            assert pool.reset()[0][:, 0].tolist() == [7]
-    finally:
-        del jaxenvs.registry["Inherited-v0"]
+    with in_a_worker([limited]) as pool:
+        assert pool.reset()[0][:, 0].tolist() == [7]
 
 
 @pytest.mark.interop

@@ -113,9 +113,9 @@ class Doubled(Wrapper):
 
 
 @pytest.fixture
-def here(monkeypatch, tmp_path):
+def here(monkeypatch, tmp_path, own_registry):
     """A current directory with modules of somebody's own, which nobody sees afterwards."""
-    modules, ids = set(sys.modules), set(registry)
+    modules = set(sys.modules)
     (tmp_path / "corridors.py").write_text(CORRIDOR)
     (tmp_path / "entering.py").write_text(
         'import jaxenvs\njaxenvs.register("Corridor-v0", "corridors:Corridor", time_limit=9)\n'
@@ -128,8 +128,6 @@ def here(monkeypatch, tmp_path):
     for name in set(sys.modules) - modules:
         if name in ("corridors", "entering", "needy", "parts"):
             del sys.modules[name]
-    for id in set(registry) - ids:
-        del registry[id]
 
 
 def forget():

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import jaxenvs
+
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -30,14 +32,9 @@ def test_domain_randomization(capsys):
     assert "24.8" in capsys.readouterr().out
 
 
-def test_custom_environment(capsys):
-    from jaxenvs.registry import registry
-
-    try:
-        assert load("custom_environment").main(total_steps=40_960) > -10
-        assert "Lander-v0" in registry
-    finally:
-        registry.pop("Lander-v0", None)
+def test_custom_environment(capsys, own_registry):
+    assert load("custom_environment").main(total_steps=40_960) > -10
+    assert "Lander-v0" in jaxenvs.registry
     assert "last" in capsys.readouterr().out
 
 
