@@ -39,8 +39,10 @@ class Adapter(gymnasium.Env):
         setattr(env if hasattr(env, name) else self.env, name, value)
         return True
 
-    def _take(self, seed: int | None, options: Any) -> None:
-        """Seeds the environment, whose `reset` takes no seed (None here if it does) or no options.
+    def _take(self, seed: int | None = None, options: Any = None) -> None:
+        """Handles arguments that the environment's own `reset` does not take.
+
+        The environment is seeded in another way; a warning says so if there is none.
 
         Raises:
             PoolError: there are options.

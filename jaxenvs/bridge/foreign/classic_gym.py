@@ -30,9 +30,9 @@ class ClassicGymAdapter(Adapter):
             self.render_mode = "rgb_array"
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        given = {"seed": seed, "options": options}
-        passed = {name: given.pop(name) for name in self._taken}
-        self._take(given.get("seed"), given.get("options"))
+        rest = {"seed": seed, "options": options}
+        passed = {name: rest.pop(name) for name in self._taken}
+        self._take(**rest)
         return _then(self.env.reset(**passed), _with_info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
