@@ -10,6 +10,7 @@
 
 #include "columns.h"
 #include "interrupts.h"
+#include "physics.h"
 #include "pool.h"
 
 #include <memory>
@@ -299,7 +300,24 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_pool_call_handler, call,
                                   .Attr<int32_t>("operation")
                                   .Attr<int32_t>("count")
                                   .Attr<int32_t>("wants_final"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_physics_handler, physics::call,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("id")
+                                  .Attr<int32_t>("steps")
+                                  .Attr<int32_t>("mode")
+                                  .Attr<int32_t>("threads")
+                                  .Attr<ffi::Span<const int64_t>>("places")
+                                  .Attr<ffi::Span<const int32_t>>("fields")
+                                  .Attr<std::string_view>("expanded")
+                                  .Attr<std::string_view>("constants"));
 #pragma GCC visibility pop
+
+JX_EXPORT void jaxenvs_physics_register(int64_t id, const jx_physics *model) {
+  physics::add(id, *model);
+}
 
 JX_EXPORT void jaxenvs_register(int32_t id, jx_hosted *hosted, jx_perform perform) {
   std::lock_guard<std::mutex> lock(table_mutex);

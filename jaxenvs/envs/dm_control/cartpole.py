@@ -6,11 +6,12 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Cartpole(ControlTask):
@@ -43,7 +44,7 @@ class Cartpole(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("cartpole", num_poles=self.num_poles)
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         position_key, velocity_key = jax.random.split(key)
         size, poles = self.num_poles + 1, self.num_poles
         if self.swing_up:
@@ -55,12 +56,12 @@ class Cartpole(ControlTask):
             qpos = jnp.asarray([0.1, *[0.034] * poles], jnp.float32) * noise
         return self._begin(qpos, 0.01 * jax.random.normal(velocity_key, (size,), jnp.float32))
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         turns = data.xmat[2:]
         angles = jnp.stack([turns[:, 2, 2], turns[:, 0, 2]], axis=1).reshape(-1)
         return {"position": jnp.concatenate([data.qpos[:1], angles]), "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         cart, cosines = data.qpos[0], data.xmat[2:, 2, 2]
         if self.sparse:
             return tolerance(cart, (-0.25, 0.25)) * tolerance(cosines, (0.995, 1)).prod()

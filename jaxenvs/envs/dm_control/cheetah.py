@@ -1,15 +1,16 @@
 """The cheetah domain."""
 
+import dataclasses
 from typing import ClassVar
 
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco import physics
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Cheetah(ControlTask):
@@ -33,17 +34,17 @@ class Cheetah(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("cheetah")
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         is_limited = self._original.jnt_limited.astype(bool)
         qpos = jnp.where(is_limited, self._random_joints(key), self._qpos0)
-        start = physics.data(self._model, qpos.astype(self.dtype), jnp.zeros(9, self.dtype))
-        settled = physics.simulate(self._model, start, 200)
-        state = self._begin(settled.qpos, settled.qvel)
-        return state.replace(qacc_warmstart=settled.qacc_warmstart)  # pyright: ignore[reportAttributeAccessIssue]
+        plan = dataclasses.replace(self._plan, steps=200)
+        still = jnp.zeros(self._original.nu, self.dtype)
+        settled = self._engine.step(plan, self._changes({}), self._begin(qpos), still)
+        return Start(qpos=settled.data.qpos, qvel=settled.data.qvel, drawn={}, kept=settled.kept)
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         return {"position": data.qpos[1:], "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         speed = self._sensor(data, "torso_subtreelinvel")[0]
         return tolerance(speed, (10, jnp.inf), margin=10, value_at_margin=0, sigmoid="linear")

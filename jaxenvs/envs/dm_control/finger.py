@@ -7,10 +7,11 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load
+from jaxenvs.physics.models import Fields, Model
 
 
 class Finger(ControlTask):
@@ -42,13 +43,11 @@ class Finger(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return _load(self.target_radius)
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         joints_key, target_key = jax.random.split(key)
-        state = self._without_contact(
-            joints_key, lambda key, _: self._begin(self._random_joints(key))
-        )
+        start = self._random_joints_without_contact(joints_key)
         if self.target_radius is None:
-            return state
+            return start
         original, model = self._original, self._model
         angle = jax.random.uniform(target_key, (), jnp.float32, -math.pi, math.pi)
         # The hinge is at the origin of its body, and the target's circle is around it.
@@ -57,9 +56,9 @@ class Finger(ControlTask):
         places, target = model.site_pos, original.site("target").id
         places = places.at[target, 0].set(x + radius * jnp.sin(angle))
         places = places.at[target, 2].set(z + radius * jnp.cos(angle))
-        return self._begin(state.qpos, site_pos=places)
+        return self._begin(start.qpos, site_pos=places)
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         def sensors(*names: str) -> jax.Array:
             return jnp.concatenate([self._sensor(data, name) for name in names])
 
@@ -74,14 +73,14 @@ class Finger(ControlTask):
             seen["dist_to_target"] = self._distance(data)
         return seen
 
-    def _from_hinge(self, data: Data, name: str) -> jax.Array:
+    def _from_hinge(self, data: Fields, name: str) -> jax.Array:
         return (self._sensor(data, name) - self._sensor(data, "spinner"))[jnp.array([0, 2])]
 
-    def _distance(self, data: Data) -> jax.Array:
+    def _distance(self, data: Fields) -> jax.Array:
         apart = self._from_hinge(data, "target") - self._from_hinge(data, "tip")
         return jnp.linalg.norm(apart) - self.target_radius
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         if self.target_radius is None:
             is_good = self._sensor(data, "hinge_velocity")[0] <= -15.0
         else:

@@ -6,11 +6,12 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 _JOINTS = (
     *("tail1", "tail_twist", "tail2", "finright_roll", "finright_pitch", "finleft_roll"),
@@ -45,7 +46,7 @@ class Fish(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return _load(self.swim)
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         turn_key, joints_key, target_key = jax.random.split(key, 3)
         turn = jax.random.normal(turn_key, (4,), jnp.float32)
         angles = jax.random.uniform(joints_key, (len(_JOINTS),), jnp.float32, -0.2, 0.2)
@@ -61,7 +62,7 @@ class Fish(ControlTask):
     def _joints(self) -> jax.Array:
         return jnp.array([self._original.joint(name).qposadr[0] for name in _JOINTS])
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         seen = {
             "joint_angles": data.qpos[self._joints],
             "upright": self._upright(data),
@@ -69,14 +70,14 @@ class Fish(ControlTask):
         }
         return seen | ({"target": self._miss(data)} if self.swim else {})
 
-    def _upright(self, data: Data) -> jax.Array:
+    def _upright(self, data: Fields) -> jax.Array:
         return data.xmat[self._original.body("torso").id, 2, 2]
 
-    def _miss(self, data: Data) -> jax.Array:
+    def _miss(self, data: Fields) -> jax.Array:
         target, mouth = (self._original.geom(name).id for name in ("target", "mouth"))
         return (data.geom_xpos[target] - data.geom_xpos[mouth]) @ data.geom_xmat[mouth]
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         upright = self._upright(data)
         if not self.swim:
             return tolerance(upright, (1, 1), margin=1)
@@ -87,7 +88,7 @@ class Fish(ControlTask):
 
 @functools.cache
 def _load(swim: bool) -> mujoco.MjModel:
-    model = load("fish", without_contacts=True)
+    model = load("fish")
     if not swim:
         model.geom_rgba[model.geom("target").id, 3] = 0  # not shown
     return model

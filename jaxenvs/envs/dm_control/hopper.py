@@ -5,11 +5,12 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Hopper(ControlTask):
@@ -38,10 +39,10 @@ class Hopper(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("hopper")
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         return self._begin(self._random_joints(key))
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         touch = [self._sensor(data, name) for name in ("touch_toe", "touch_heel")]
         return {
             "position": data.qpos[1:],
@@ -49,7 +50,7 @@ class Hopper(ControlTask):
             "touch": jnp.log1p(jnp.concatenate(touch)),
         }
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         torso, foot = (self._original.body(name).id for name in ("torso", "foot"))
         standing = tolerance(data.xipos[torso, 2] - data.xipos[foot, 2], (0.6, 2))
         if self.hopping:

@@ -5,11 +5,12 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class HumanoidBase(ControlTask):
@@ -22,10 +23,10 @@ class HumanoidBase(ControlTask):
     limbs: ClassVar[tuple[str, ...]]  # the bodies of hands and feet
     up: ClassVar[int]  # the axis of the torso that points up
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
-        return self._without_contact(key, lambda key, _: self._begin(self._random_joints(key)))
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
+        return self._random_joints_without_contact(key)
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         torso = self._original.body(self.torso).id
         limbs = [data.xpos[self._original.body(limb).id] for limb in self.limbs]
         return {
@@ -39,13 +40,13 @@ class HumanoidBase(ControlTask):
             "velocity": data.qvel,
         }
 
-    def _head(self, data: Data) -> jax.Array:
+    def _head(self, data: Fields) -> jax.Array:
         return data.xpos[self._original.body("head").id, 2]
 
-    def _velocity(self, data: Data) -> jax.Array:
+    def _velocity(self, data: Fields) -> jax.Array:
         return self._sensor(data, f"{self.torso}_subtreelinvel")
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         upright = data.xmat[self._original.body(self.torso).id, 2, self.up]
         stand = tolerance(self._head(data), (1.4, jnp.inf), margin=1.4 / 4) * tolerance(
             upright, (0.9, jnp.inf), margin=1.9, value_at_margin=0, sigmoid="linear"
@@ -99,7 +100,7 @@ class Humanoid(HumanoidBase):
     def _original(self) -> mujoco.MjModel:
         return load_once("humanoid")
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         if self.pure_state:
             return {"position": data.qpos, "velocity": data.qvel}
         return super()._see(model, data)

@@ -2,10 +2,11 @@
 
 from typing import ClassVar
 
+import mujoco
+
 from jaxenvs import struct
 from jaxenvs.envs.dm_control.base import load_once
 from jaxenvs.envs.dm_control.humanoid import HumanoidBase
-from jaxenvs.envs.mujoco._mjx import mujoco
 
 
 class HumanoidCMU(HumanoidBase):

@@ -6,12 +6,13 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, Observation, load_once
+from jaxenvs.envs.dm_control.base import Observation, Start, load_once
 from jaxenvs.envs.dm_control.planar_arm import PLANE, PlanarArm, uniform
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mjx, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Manipulator(PlanarArm):
@@ -60,18 +61,18 @@ class Manipulator(PlanarArm):
         target = f"target_{self._object}"
         return (target, "slot" if self.use_peg else "cup") if self.insert else (target,)
 
-    def _draw(self, key: chex.PRNGKey, state: ControlState) -> ControlState:
+    def _draw(self, key: chex.PRNGKey, start: Start) -> Start:
         """Draws joints, target, and object.
 
         An object that is not thrown keeps the speed of an earlier draw, as in the suite.
         """
         arm_key, target_key, kind_key, place_key, throw_key = jax.random.split(key, 5)
-        qpos = self._move_arm(arm_key, state.qpos)
+        qpos = self._move_arm(arm_key, start.qpos)
 
         turn = math.pi / 3 if self.insert else math.pi
         target = uniform(target_key, (-0.4, 0.1, -turn), (0.4, 0.4, turn))
         half = target[2] / 2
-        places, turns = state.drawn["body_pos"], state.drawn["body_quat"]
+        places, turns = start.drawn["body_pos"], start.drawn["body_quat"]
         for name in self._targets:
             body = self._original.body(name).id
             places = places.at[body, PLANE].set(target[:2])
@@ -82,23 +83,23 @@ class Manipulator(PlanarArm):
         place = jnp.stack([self._grasp(qpos), target, anywhere])[kind]
         joints, speeds = self._addresses(self._object_joints)
         x = speeds[0]
-        speed = jnp.where(kind == 2, uniform(throw_key, -5, 5), state.qvel[x])
+        speed = jnp.where(kind == 2, uniform(throw_key, -5, 5), start.qvel[x])
         return self._begin(
             qpos.at[joints].set(place),
-            state.qvel.at[x].set(speed),
+            start.qvel.at[x].set(speed),
             body_pos=places,
             body_quat=turns,
         )
 
     def _grasp(self, qpos: jax.Array) -> jax.Array:
         """Returns x, z, and the angle of an object in the hand."""
-        data = mjx.kinematics(self._model, mjx.make_data(self._model).replace(qpos=qpos))
+        data = self._placed(("site_xpos", "site_xmat"), {}, qpos)
         site = self._original.site("grasp").id
         x, z = data.site_xpos[site][PLANE]
         angle = math.pi - jnp.arctan2(data.site_xmat[site, 2, 0], data.site_xmat[site, 0, 0])
         return jnp.stack([x, z, angle])
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         _, speeds = self._addresses(self._object_joints)
         return super()._see(model, data) | {
             "object_pos": self._pose(data, self._object),
@@ -106,7 +107,7 @@ class Manipulator(PlanarArm):
             "target_pos": self._pose(data, f"target_{self._object}"),
         }
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         def near(first: str, second: str) -> jax.Array:
             return tolerance(self._distance(data, first, second), (0, 0.01), margin=0.02)
 

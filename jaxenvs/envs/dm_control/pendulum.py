@@ -6,10 +6,11 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Pendulum(ControlTask):
@@ -33,15 +34,15 @@ class Pendulum(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("pendulum")
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         return self._begin(jax.random.uniform(key, (1,), jnp.float32, -math.pi, math.pi))
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         turn = self._turn(data)
         return {"orientation": jnp.stack([turn[2, 2], turn[0, 2]]), "velocity": data.qvel}
 
-    def _turn(self, data: Data) -> jax.Array:
+    def _turn(self, data: Fields) -> jax.Array:
         return data.xmat[self._original.body("pole").id]
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         return tolerance(self._turn(data)[2, 2], (math.cos(math.radians(8)), 1))

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation
-from jaxenvs.envs.mujoco._mjx import Data, Model
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start
+from jaxenvs.physics.models import Fields, Model
 
 _JOINTS = (
     *("arm_root", "arm_shoulder", "arm_elbow", "arm_wrist"),
@@ -30,12 +30,15 @@ class PlanarArm(ControlTask):
     camera: ClassVar = {"body": 0, "distance": 1.4, "height": 0.4, "elevation": 0.0}
     drawn: ClassVar[tuple[str, ...]] = ("body_pos",)  # arrays of the model that an episode draws
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         drawn = {name: getattr(self._model, name) for name in self.drawn}
-        return self._without_contact(key, self._draw, **drawn)
+        return self._without_contact(
+            self._begin(self._qpos0, **drawn),
+            lambda count, start: self._draw(jax.random.fold_in(key, count), start),
+        )
 
     @abc.abstractmethod
-    def _draw(self, key: chex.PRNGKey, state: ControlState) -> ControlState:
+    def _draw(self, key: chex.PRNGKey, start: Start) -> Start:
         """Returns a new start, given the one that was drawn before."""
 
     def _move_arm(self, key: chex.PRNGKey, qpos: jax.Array) -> jax.Array:
@@ -50,17 +53,17 @@ class PlanarArm(ControlTask):
         joints = [self._original.joint(name) for name in names]
         return np.array([j.qposadr[0] for j in joints]), np.array([j.dofadr[0] for j in joints])
 
-    def _pose(self, data: Data, body: str) -> jax.Array:
+    def _pose(self, data: Fields, body: str) -> jax.Array:
         """Returns x and z of a body, and a quaternion's w and y: [4]."""
         at = self._original.body(body).id
         return jnp.concatenate([data.xpos[at][PLANE], data.xquat[at][PLANE]])
 
-    def _distance(self, data: Data, first: str, second: str) -> jax.Array:
+    def _distance(self, data: Fields, first: str, second: str) -> jax.Array:
         """Returns the distance of two sites."""
         places = [data.site_xpos[self._original.site(name).id] for name in (first, second)]
         return jnp.linalg.norm(places[0] - places[1])
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         joints, speeds = self._addresses(_JOINTS)
         angles = data.qpos[joints]
         return {

@@ -5,10 +5,11 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class PointMass(ControlTask):
@@ -32,13 +33,13 @@ class PointMass(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("point_mass")
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         return self._begin(self._random_joints(key))
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         return {"position": data.qpos, "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         target, mass = (self._original.geom(name).id for name in ("target", "pointmass"))
         distance = jnp.linalg.norm(data.geom_xpos[target] - data.geom_xpos[mass])
         size = self._size(model, "target")

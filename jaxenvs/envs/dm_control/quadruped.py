@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 
-from jaxenvs import loops, struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs import struct
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 _EPISODE = 20.0  # s; the floor is as large as what can be walked in this time
 
@@ -52,7 +53,7 @@ class Quadruped(ControlTask):
             return load_once("quadruped", walls_and_ball=True)
         return load_once("quadruped", floor_size=_EPISODE * self.move_speed)
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         turn_key, place_key, ball_key, throw_key = jax.random.split(key, 4)
         qpos = self._qpos0.at[2].set(0)
         if not self.fetch:
@@ -77,7 +78,11 @@ class Quadruped(ControlTask):
 
     def _lift(self, qpos: jax.Array) -> jax.Array:
         """Moves the torso up by centimeters until nothing touches."""
-        return loops.while_loop(self._touches, lambda qpos: qpos.at[2].add(0.01), qpos)
+
+        def lift(count: jax.Array, start: Start) -> Start:
+            return self._begin(start.qpos.at[2].add(jnp.where(count > 0, 0.01, 0)))
+
+        return self._without_contact(self._begin(qpos), lift).qpos
 
     @property
     def _ball(self) -> tuple[int, int]:
@@ -85,7 +90,7 @@ class Quadruped(ControlTask):
         joint = self._original.joint("ball_root")
         return joint.qposadr[0], joint.dofadr[0]
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         original, kinds = self._original, mujoco.mjtSensor
         hinges = original.jnt_type == mujoco.mjtJoint.mjJNT_HINGE
         angles, speeds = original.jnt_qposadr[hinges], original.jnt_dofadr[hinges]
@@ -113,13 +118,13 @@ class Quadruped(ControlTask):
             "target_position": target @ data.xmat[torso],
         }
 
-    def _sensors(self, data: Data, *kinds: mujoco.mjtSensor) -> jax.Array:
+    def _sensors(self, data: Fields, *kinds: mujoco.mjtSensor) -> jax.Array:
         """Returns the values of all sensors of some kinds."""
         original = self._original
         chosen = np.flatnonzero(np.isin(original.sensor_type, kinds))
         return jnp.concatenate([self._sensor(data, original.sensor(i).name) for i in chosen])
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         original = self._original
         upright = data.xmat[original.body("torso").id, 2, 2]
         stand = tolerance(upright, (1, jnp.inf), margin=2, value_at_margin=0, sigmoid="linear")

@@ -7,11 +7,12 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Reacher(ControlTask):
@@ -39,7 +40,7 @@ class Reacher(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return _load(self.target_size)
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         joints_key, target_key = jax.random.split(key)
         noise = jax.random.uniform(target_key, (2,), jnp.float32)
         angle, radius = 2 * math.pi * noise[0], 0.05 + 0.15 * noise[1]
@@ -48,14 +49,14 @@ class Reacher(ControlTask):
         places = places.at[target, 1].set(radius * jnp.cos(angle))
         return self._begin(self._random_joints(joints_key), geom_pos=places)
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         return {"position": data.qpos, "to_target": self._miss(data), "velocity": data.qvel}
 
-    def _miss(self, data: Data) -> jax.Array:
+    def _miss(self, data: Fields) -> jax.Array:
         target, finger = (self._original.geom(name).id for name in ("target", "finger"))
         return data.geom_xpos[target, :2] - data.geom_xpos[finger, :2]
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         radii = self._size(model, "target") + self._size(model, "finger")
         return tolerance(jnp.linalg.norm(self._miss(data)), (0, radii))
 

@@ -5,12 +5,13 @@ import math
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, Observation, load_once
+from jaxenvs.envs.dm_control.base import Observation, Start, load_once
 from jaxenvs.envs.dm_control.planar_arm import PLANE, PlanarArm, uniform
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Stacker(PlanarArm):
@@ -51,18 +52,18 @@ class Stacker(PlanarArm):
     def _box_size(self) -> jax.Array:
         return self._size(self._model, "target")
 
-    def _draw(self, key: chex.PRNGKey, state: ControlState) -> ControlState:
+    def _draw(self, key: chex.PRNGKey, start: Start) -> Start:
         arm_key, target_key, height_key, box_key = jax.random.split(key, 4)
-        qpos = self._move_arm(arm_key, state.qpos)
+        qpos = self._move_arm(arm_key, start.qpos)
         height = 2 * jax.random.randint(height_key, (), 0, self.n_boxes) + 1
         target = jnp.stack([uniform(target_key, -0.37, 0.37), self._box_size * height])
         body = self._original.body("target").id
-        places = state.drawn["body_pos"].at[body, PLANE].set(target)
+        places = start.drawn["body_pos"].at[body, PLANE].set(target)
         low, high = (0.1, 0, 0) * self.n_boxes, (0.3, 0.7, 2 * math.pi) * self.n_boxes
         joints, _ = self._addresses(self._box_joints("xzy"))
         return self._begin(qpos.at[joints].set(uniform(box_key, low, high)), body_pos=places)
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         _, speeds = self._addresses(self._box_joints("xyz"))
         return super()._see(model, data) | {
             "box_pos": jnp.stack([self._pose(data, box) for box in self._boxes]),
@@ -70,7 +71,7 @@ class Stacker(PlanarArm):
             "target_pos": self._pose(data, "target")[:2],
         }
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         distances = jnp.stack([self._distance(data, box, "target") for box in self._boxes])
         near = tolerance(distances.min(), margin=2 * self._box_size)
         far = tolerance(self._distance(data, "grasp", "target"), (0.1, jnp.inf), margin=0.01)

@@ -5,11 +5,12 @@ from typing import ClassVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
-from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+from jaxenvs.physics.models import Fields, Model
 
 
 class Swimmer(ControlTask):
@@ -36,9 +37,9 @@ class Swimmer(ControlTask):
 
     @property
     def _original(self) -> mujoco.MjModel:
-        return load_once("swimmer", without_contacts=True, n_joints=self.n_links)
+        return load_once("swimmer", n_joints=self.n_links)
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+    def _draw_start(self, key: chex.PRNGKey) -> Start:
         joints_key, target_key = jax.random.split(key)
         noise = jax.random.uniform(target_key, (3,), jnp.float32)
         place = (2 * noise[:2] - 1) * jnp.where(noise[2] < 0.2, 0.3, 2)
@@ -46,7 +47,7 @@ class Swimmer(ControlTask):
         places = self._model.geom_pos.at[target, :2].set(place)
         return self._begin(self._random_joints(joints_key), geom_pos=places)
 
-    def _see(self, model: Model, data: Data) -> Observation:
+    def _see(self, model: Model, data: Fields) -> Observation:
         velocities = data.sensordata[12:].reshape(-1, 6)[:, jnp.array([0, 1, 5])]
         return {
             "joints": data.qpos[3:],
@@ -54,12 +55,12 @@ class Swimmer(ControlTask):
             "body_velocities": velocities.reshape(-1),
         }
 
-    def _miss(self, data: Data) -> jax.Array:
+    def _miss(self, data: Fields) -> jax.Array:
         target, nose = (self._original.geom(name).id for name in ("target", "nose"))
         apart = data.geom_xpos[target] - data.geom_xpos[nose]
         return (apart @ data.xmat[self._original.body("head").id])[:2]
 
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         size = self._size(model, "target")
         return tolerance(
             jnp.linalg.norm(self._miss(data)), (0, size), margin=5 * size, sigmoid="long_tail"

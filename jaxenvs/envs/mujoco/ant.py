@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, normal_noise
 from jaxenvs.envs.mujoco.swimmer import planar_position
+from jaxenvs.physics.models import Fields
 
 
 class Ant(MujocoEnvironment):
@@ -59,24 +59,24 @@ class Ant(MujocoEnvironment):
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
-    def _contact_forces(self, data: Data) -> jax.Array:
-        return jnp.clip(data._impl.cfrc_ext, *self.contact_force_range)
+    def _contact_forces(self, data: Fields) -> jax.Array:
+        return jnp.clip(data.cfrc_ext, *self.contact_force_range)
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         hidden = 2 * self.exclude_current_positions_from_observation
         parts = [data.qpos[hidden:], data.qvel]
         if self.include_cfrc_ext_in_observation:
             parts.append(self._contact_forces(data)[1:].reshape(-1))
         return jnp.concatenate(parts)
 
-    def _place(self, data: Data) -> jax.Array:
+    def _place(self, data: Fields) -> jax.Array:
         return data.xpos[self._original.body(self.main_body).id, :2]
 
-    def _describe(self, data: Data) -> Info:
+    def _describe(self, data: Fields) -> Info:
         return planar_position(data)
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         low, high = self.healthy_z_range
         is_finite = jnp.isfinite(data.qpos).all() & jnp.isfinite(data.qvel).all()

@@ -7,21 +7,23 @@ from typing import Any, ClassVar, TypeVar
 import chex
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 
-from jaxenvs import spaces, struct
+from jaxenvs import physics, spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.mujoco import physics, rendering
-from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mjx, mujoco
+from jaxenvs.envs.mujoco import rendering
 from jaxenvs.errors import ParameterError, check_integer
+from jaxenvs.physics import models
+from jaxenvs.physics.models import Fields, Model, Plan, precision
 from jaxenvs.spaces.validation import check_action_shape
 
 Info = dict[str, jax.Array]
 
 S = TypeVar("S")
 
-# Observation spaces by the static fields of environments. Finding them takes half a second.
-_spaces: dict[Any, Any] = {}
+# What the functions of tasks read and return, by the static fields of environments.
+_known: dict[Any, Any] = {}
 
 
 @chex.dataclass(frozen=True)
@@ -30,17 +32,24 @@ class MujocoState:
 
     qpos: jax.Array  # float32[nq], m and rad, positions of the joints; orientations are quaternions
     qvel: jax.Array  # float32[nv], m/s and rad/s, velocities of the joints
-    qacc_warmstart: jax.Array  # float32[nv], the last accelerations, where the solver starts
-    place: jax.Array  # float32[k], m, may be one physics step older than `qpos`
+    # What the engine needs besides. In C MuJoCo, uint32[2 S], the simulation in double precision:
+    # where `qpos` and `qvel` equal it when rounded, it is what counts. In MJX, a dict.
+    kept: Any
+    # float32[2, k], m, the place and what rounding left of it. It may be one physics step older
+    # than `qpos`.
+    place: jax.Array
 
 
 class Simulation(Environment[S]):
-    """A task with a model of MuJoCo, simulated by MJX."""
+    """A task with a model of MuJoCo."""
 
     physics: Any = None  # arrays that replace the model's: {"opt.gravity": (0, 0, -3.7)}
     dtype: str = struct.static("float32")  # or "float64", which needs jax_enable_x64
+    engine: str = struct.static("auto")  # "c" (C MuJoCo, on CPUs) or "mjx"; see docs/usage/mujoco
 
     camera: ClassVar[Mapping[str, Any]]  # see `rendering.draw`
+    refreshes: ClassVar[bool]  # see `Plan`
+    starts_with_forces: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -52,64 +61,119 @@ class Simulation(Environment[S]):
             raise ParameterError(
                 f'{name} got dtype="float64".  It needs jax.config.update("jax_enable_x64", True).'
             )
+        object.__setattr__(self, "engine", physics.check_engine(name, self.engine))
         original = self._original  # raises if there is no such model
         if self.physics is not None:
-            physics.check_changes(original, self.physics)
+            models.check_changes(original, self.physics, self._engine.changeable(original))
 
     @property
     @abc.abstractmethod
     def _original(self) -> mujoco.MjModel:
-        """The model in C MuJoCo, always the same object."""
+        """The model, always the same object."""
+
+    @property
+    def _engine(self) -> Any:
+        return physics.engine(self.engine)
 
     @property
     def _model(self) -> Model:
-        """The model in MJX."""
-        return physics.put(self._original, self.dtype, self.physics)
+        """The arrays of the model, with those that `physics` replaces."""
+        return self._model_with({})
+
+    def _model_with(self, drawn: Mapping[str, Any]) -> Model:
+        return Model(self._original, self.dtype, self._changes(drawn))
+
+    def _changes(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arrays that differ from the model's, also those of an episode."""
+        given = {name: jnp.asarray(x, self.dtype) for name, x in (self.physics or {}).items()}
+        return given | dict(drawn)
+
+    @property
+    def _plan(self) -> Plan:
+        return self._about[0]
 
     @property
     def observation_space(self) -> Any:
+        return self._about[1]
+
+    @property
+    def _about(self) -> tuple[Plan, Any]:
         kind = jax.tree.structure(self)
-        if kind not in _spaces:
-            with conventions(self.dtype):  # a simulation would take seconds to trace
-                seen = jax.eval_shape(lambda: self._observe_data(mjx.make_data(self._model)))
+        if kind not in _known:
+            original = self._original
+            with precision(self.dtype):
+                fields, _ = models.fields_read_by(original, self.dtype, self._read)
+                precise, _ = models.fields_read_by(original, self.dtype, self._place)
+                _, seen = models.fields_read_by(original, self.dtype, self._observe_data)
             boxes = jax.tree.map(
                 lambda leaf: spaces.Box(-np.inf, np.inf, leaf.shape, self.dtype), seen
             )
-            _spaces[kind] = spaces.Dict(boxes) if isinstance(boxes, dict) else boxes
-        return _spaces[kind]
+            plan = Plan(
+                original=original,
+                dtype=self.dtype,
+                fields=tuple(sorted({"qpos", "qvel", *fields})),
+                precise=precise,
+                steps=self._num_steps,
+                refreshes=self.refreshes,
+                starts_with_forces=self.starts_with_forces,
+            )
+            _known[kind] = plan, spaces.Dict(boxes) if isinstance(boxes, dict) else boxes
+        return _known[kind]
+
+    @property
+    @abc.abstractmethod
+    def _num_steps(self) -> int:
+        """Physics steps in a step."""
 
     @abc.abstractmethod
-    def _observe_data(self, data: Data) -> Any:
+    def _read(self, data: Fields) -> Any:
+        """Calls all functions of the task that read the data of a step."""
+
+    def _place(self, data: Fields) -> Any:
+        """Returns the place whose change is the velocity."""
+        del data
+
+    @abc.abstractmethod
+    def _observe_data(self, data: Fields) -> Any:
         """Returns the observation."""
 
     @property
     def action_space(self) -> spaces.Box:
+        return spaces.Box(*self._control_range)
+
+    @property
+    def _control_range(self) -> np.ndarray:
         original = self._original
         is_limited = original.actuator_ctrllimited.astype(bool)[:, None]
         limits = np.where(
             is_limited, original.actuator_ctrlrange, [-mujoco.mjMAXVAL, mujoco.mjMAXVAL]
         )
-        return spaces.Box(*limits.T.astype(np.float32))
+        return limits.T.astype(np.float32)
 
     @property
     def _qpos0(self) -> jax.Array:
         """The positions that the model begins with."""
         return self._model.qpos0
 
-    def _model_of(self, state: S) -> Model:
-        """Returns the model in MJX, with what the episode changed in it."""
-        del state
-        return self._model
-
     def _as_control(self, action: chex.Array) -> jax.Array:
-        """Returns an action as MJX takes it."""
+        """Returns an action as the engine takes it."""
         check_action_shape(self.action_space, action, type(self).__name__)
         return jnp.asarray(action, self.dtype)
 
+    def _placed(
+        self, names: tuple[str, ...], drawn: Mapping[str, Any], qpos: jax.Array, wanted: Any = True
+    ) -> Fields:
+        """Returns some fields of the data at positions. `wanted` says whether they are needed."""
+        plan = Plan(self._original, self.dtype, names, (), 0, self.refreshes, False)
+        qpos = jnp.asarray(qpos, self.dtype)
+        return self._engine.place(plan, self._changes(drawn), qpos, wanted).data
+
     def render(self, state: S) -> jax.Array:
         """Draws the bodies: uint8[480, 480, 3]."""
-        with conventions(self.dtype):
-            return rendering.draw(self._model_of(state), self._original, state.qpos, self.camera)  # pyright: ignore[reportAttributeAccessIssue]
+        drawn = getattr(state, "drawn", {})
+        with precision(self.dtype):
+            data = self._placed(rendering.FIELDS, drawn, state.qpos)  # pyright: ignore[reportAttributeAccessIssue]
+            return rendering.draw(self._model_with(drawn), self._original, data, self.camera)
 
 
 class MujocoEnvironment(Simulation[MujocoState]):
@@ -117,6 +181,9 @@ class MujocoEnvironment(Simulation[MujocoState]):
 
     Bodies are where the last evaluation of the forces saw them, as in C MuJoCo, so observations of
     bodies are up to one physics step older than `qpos`.
+
+    A simulation that diverges, which C MuJoCo would put back to its start silently, stays where it
+    was: the episode is truncated, with the reward 0 and `info["diverged"]`.
 
     A subclass defines how an episode starts, what is observed, and the rewards.
     """
@@ -126,23 +193,22 @@ class MujocoEnvironment(Simulation[MujocoState]):
 
     # Names in `info` that only a step computes. They are 0 after a reset.
     measured: ClassVar[tuple[str, ...]] = ()
+    refreshes: ClassVar = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        check_integer(ParameterError, f"{name} got frame_skip", self.frame_skip)
-        if self._original.na:
-            raise ParameterError(
-                f'{name} got xml_file="{self.xml_file}", whose actuators have a state; expected'
-                ' a model without activations.  Pass engine="pool" to simulate it in C MuJoCo.'
-            )
+        check_integer(ParameterError, f"{type(self).__name__} got frame_skip", self.frame_skip)
 
     @property
     def _original(self) -> mujoco.MjModel:
-        return physics.load(self.xml_file)
+        return models.load(self.xml_file)
+
+    @property
+    def _num_steps(self) -> int:
+        return self.frame_skip
 
     def reset(self, key: chex.PRNGKey) -> tuple[MujocoState, TimeStep]:
-        with conventions(self.dtype):
+        with precision(self.dtype):
             qpos, qvel = self._draw_start(key)
             return self._start(jnp.asarray(qpos, self.dtype), jnp.asarray(qvel, self.dtype))
 
@@ -150,44 +216,51 @@ class MujocoEnvironment(Simulation[MujocoState]):
         self, state: MujocoState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MujocoState, TimeStep]:
         del key  # a step is deterministic
-        with conventions(self.dtype):
-            model, action = self._model, self._as_control(action)
-            start = physics.data(model, state.qpos, state.qvel)
-            start = start.replace(qacc_warmstart=state.qacc_warmstart, ctrl=action)
-            data = physics.simulate(model, start, self.frame_skip)
-            data = data.tree_replace({"_impl.cfrc_ext": physics.contact_forces(model, data)})
-            place = self._place(data)
-            velocity = (place - state.place) / (self.frame_skip * model.opt.timestep)
+        with precision(self.dtype):
+            action = self._as_control(action)
+            moved = self._engine.step(self._plan, self._changes({}), state, action)
+            data, diverged = moved.data, moved.diverged
+            place = self._rounded_place(moved.precise)
+            path, rest = place - state.place
+            velocity = (path + rest) / (self.frame_skip * self._model.opt.timestep)
             reward, terminated, parts = self._judge(data, action, velocity)
-            state = MujocoState(
-                qpos=data.qpos, qvel=data.qvel, qacc_warmstart=data.qacc_warmstart, place=place
-            )
+            info = self._in_dtype({**self._describe(data), **parts})
+            state = MujocoState(qpos=data.qpos, qvel=data.qvel, kept=moved.kept, place=place)
             return state, TimeStep.transition(
                 self._observe_data(data),
-                reward=reward,
-                terminated=terminated,
-                info=self._in_dtype({**self._describe(data), **parts}),
+                reward=jnp.where(diverged, 0, reward),
+                terminated=terminated & ~diverged,
+                truncated=diverged,
+                info={**info, "diverged": diverged},
             )
 
     def _start(self, qpos: jax.Array, qvel: jax.Array) -> tuple[MujocoState, TimeStep]:
-        data = self._settle(qpos, qvel)
+        begun = self._engine.start(self._plan, self._changes({}), qpos, qvel)
         state = MujocoState(
-            qpos=qpos, qvel=qvel, qacc_warmstart=jnp.zeros_like(qvel), place=self._place(data)
+            qpos=qpos, qvel=qvel, kept=begun.kept, place=self._rounded_place(begun.precise)
         )
-        info = self._in_dtype(self._describe(data) | dict.fromkeys(self.measured, 0))
-        return state, TimeStep.first(self._observe_data(data), info=info)
+        info = self._in_dtype(self._describe(begun.data) | dict.fromkeys(self.measured, 0))
+        info["diverged"] = begun.diverged
+        return state, TimeStep.first(self._observe_data(begun.data), info=info)
+
+    def _rounded_place(self, data: Fields) -> jax.Array:
+        """Returns the place in two numbers, whose differences are exact in single precision."""
+        with jax.enable_x64(True):
+            place = self._place(data)
+            rounded = place.astype(self.dtype)
+            return jnp.stack([rounded, (place - rounded).astype(self.dtype)])
 
     def _in_dtype(self, info: Mapping[str, Any]) -> Info:
         return {name: jnp.asarray(value, self.dtype) for name, value in info.items()}
 
-    def _settle(self, qpos: jax.Array, qvel: jax.Array) -> Data:
-        """Returns the data of the first observation. Forces are 0 unless a subclass needs them."""
-        return physics.place(self._model, qpos, qvel)
-
     def _observe(self, state: MujocoState) -> jax.Array:
         """Returns the first observation of an episode."""
-        with conventions(self.dtype):
-            return self._observe_data(self._settle(state.qpos, state.qvel))
+        with precision(self.dtype):
+            return self._start(state.qpos, state.qvel)[1].observation
+
+    def _read(self, data: Fields) -> Any:
+        action, velocity = jnp.zeros(self._original.nu), jnp.zeros(2)
+        return self._observe_data(data), self._describe(data), self._judge(data, action, velocity)
 
     @abc.abstractmethod
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
@@ -195,15 +268,14 @@ class MujocoEnvironment(Simulation[MujocoState]):
 
     @abc.abstractmethod
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         """Returns the reward, whether the task ended, and what `measured` names."""
 
-    def _place(self, data: Data) -> jax.Array:
-        """Returns the place whose change is the velocity."""
+    def _place(self, data: Fields) -> jax.Array:
         return data.qpos[:1]
 
-    def _describe(self, data: Data) -> Info:
+    def _describe(self, data: Fields) -> Info:
         """Returns the entries of `info` that exist after a reset, too."""
         del data
         return {}

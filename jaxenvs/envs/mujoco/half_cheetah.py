@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, normal_noise
+from jaxenvs.physics.models import Fields
 
 
 class HalfCheetah(MujocoEnvironment):
@@ -40,15 +40,15 @@ class HalfCheetah(MujocoEnvironment):
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         hidden = int(self.exclude_current_positions_from_observation)
         return jnp.concatenate([data.qpos[hidden:], data.qvel])
 
-    def _describe(self, data: Data) -> Info:
+    def _describe(self, data: Fields) -> Info:
         return {"x_position": data.qpos[0]}
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         forward = self.forward_reward_weight * velocity[0]
         control = self.ctrl_cost_weight * (action**2).sum()

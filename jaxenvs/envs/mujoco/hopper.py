@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, uniform_noise
+from jaxenvs.physics.models import Fields
 
 
 class PlanarWalker(MujocoEnvironment):
@@ -29,22 +29,22 @@ class PlanarWalker(MujocoEnvironment):
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         hidden = int(self.exclude_current_positions_from_observation)
         return jnp.concatenate([data.qpos[hidden:], jnp.clip(data.qvel, -10, 10)])
 
-    def _describe(self, data: Data) -> Info:
+    def _describe(self, data: Fields) -> Info:
         return {
             "x_position": data.qpos[0],
             "z_distance_from_origin": data.qpos[1] - self._qpos0[1],
         }
 
     @abc.abstractmethod
-    def _is_healthy(self, data: Data) -> jax.Array:
+    def _is_healthy(self, data: Fields) -> jax.Array:
         """Returns whether the robot stands."""
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         is_healthy = self._is_healthy(data)
         forward = self.forward_reward_weight * velocity[0]
@@ -84,7 +84,7 @@ class Hopper(PlanarWalker):
 
     camera: ClassVar = {"body": 2, "distance": 3.0, "height": 0.9}
 
-    def _is_healthy(self, data: Data) -> jax.Array:
+    def _is_healthy(self, data: Fields) -> jax.Array:
         rest = jnp.concatenate([data.qpos[2:], data.qvel])
         return (
             within(rest, self.healthy_state_range).all()

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, uniform_noise
 from jaxenvs.envs.mujoco.hopper import within
 from jaxenvs.envs.mujoco.swimmer import planar_position
+from jaxenvs.physics.models import Fields
 
 
 class HumanoidBase(MujocoEnvironment):
@@ -29,21 +29,21 @@ class HumanoidBase(MujocoEnvironment):
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         hidden = 2 * self.exclude_current_positions_from_observation
         parts = [data.qpos[hidden:], data.qvel]
         if self.include_cinert_in_observation:
-            parts.append(data._impl.cinert[1:].reshape(-1))
+            parts.append(data.cinert[1:].reshape(-1))
         if self.include_cvel_in_observation:
             parts.append(data.cvel[1:].reshape(-1))
         if self.include_qfrc_actuator_in_observation:
             parts.append(data.qfrc_actuator[6:])
         if self.include_cfrc_ext_in_observation:
-            parts.append(data._impl.cfrc_ext[1:].reshape(-1))
+            parts.append(data.cfrc_ext[1:].reshape(-1))
         return jnp.concatenate(parts)
 
-    def _tendons(self, data: Data) -> Info:
-        return {"tendon_length": data.ten_length, "tendon_velocity": data._impl.ten_velocity}
+    def _tendons(self, data: Fields) -> Info:
+        return {"tendon_length": data.ten_length, "tendon_velocity": data.ten_velocity}
 
 
 class Humanoid(HumanoidBase):
@@ -90,21 +90,21 @@ class Humanoid(HumanoidBase):
     )
     camera: ClassVar = {"body": 1, "distance": 4.0, "height": 1.1}
 
-    def _place(self, data: Data) -> jax.Array:
+    def _place(self, data: Fields) -> jax.Array:
         mass = self._model.body_mass
         return (mass[:, None] * data.xipos).sum(axis=0)[:2] / mass.sum()
 
-    def _describe(self, data: Data) -> Info:
+    def _describe(self, data: Fields) -> Info:
         return {**planar_position(data), **self._tendons(data)}
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         is_healthy = within(data.qpos[2], self.healthy_z_range)
         forward = self.forward_reward_weight * velocity[0]
         survive = is_healthy * self.healthy_reward
         control = self.ctrl_cost_weight * (action**2).sum()
-        contact = self.contact_cost_weight * (data._impl.cfrc_ext**2).sum()
+        contact = self.contact_cost_weight * (data.cfrc_ext**2).sum()
         contact = jnp.clip(contact, *self.contact_cost_range)
         parts = {
             "x_velocity": velocity[0],

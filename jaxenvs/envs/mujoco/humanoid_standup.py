@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info
 from jaxenvs.envs.mujoco.humanoid import HumanoidBase
+from jaxenvs.physics.models import Fields
 
 
 class HumanoidStandup(HumanoidBase):
@@ -38,7 +38,7 @@ class HumanoidStandup(HumanoidBase):
     measured: ClassVar = ("reward_linup", "reward_quadctrl", "reward_impact")
     camera: ClassVar = {"body": 1, "distance": 4.0, "height": 0.6}
 
-    def _describe(self, data: Data) -> Info:
+    def _describe(self, data: Fields) -> Info:
         return {
             "x_position": data.qpos[0],
             "y_position": data.qpos[1],
@@ -47,12 +47,12 @@ class HumanoidStandup(HumanoidBase):
         }
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity
         up = data.qpos[2] / self._model.opt.timestep
         control = self.ctrl_cost_weight * (action**2).sum()
-        impact = self.impact_cost_weight * (data._impl.cfrc_ext**2).sum()
+        impact = self.impact_cost_weight * (data.cfrc_ext**2).sum()
         impact = jnp.clip(impact, *self.impact_cost_range)
         parts = {"reward_linup": up, "reward_quadctrl": -control, "reward_impact": -impact}
         return up - control - impact + 1, jnp.bool_(False), parts

@@ -1,15 +1,14 @@
 """The inverted double pendulum task."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco import physics
-from jaxenvs.envs.mujoco._mjx import Data, mjx
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, normal_noise
+from jaxenvs.physics.models import Fields
 
 
 class InvertedDoublePendulum(MujocoEnvironment):
@@ -39,22 +38,19 @@ class InvertedDoublePendulum(MujocoEnvironment):
 
     measured: ClassVar = ("reward_survive", "distance_penalty", "velocity_penalty")
     camera: ClassVar = {"body": 0, "distance": 3.0, "height": 0.5}
+    starts_with_forces: ClassVar = True
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
-    def _settle(self, qpos: jax.Array, qvel: jax.Array) -> Any:
-        # The first observation has a constraint force.
-        return mjx.forward(self._model, physics.data(self._model, qpos, qvel))
-
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         angles = data.qpos[1:]
         force = data.qfrc_constraint[:1]
         moving = jnp.clip(jnp.concatenate([data.qvel, force]), -10, 10)
         return jnp.concatenate([data.qpos[:1], jnp.sin(angles), jnp.cos(angles), moving])
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del action, velocity
         x, _, y = data.site_xpos[0]

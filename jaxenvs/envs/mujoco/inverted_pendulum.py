@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, uniform_noise
+from jaxenvs.physics.models import Fields
 
 
 class InvertedPendulum(MujocoEnvironment):
@@ -39,11 +39,11 @@ class InvertedPendulum(MujocoEnvironment):
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         return jnp.concatenate([data.qpos, data.qvel])
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del action, velocity
         is_finite = jnp.isfinite(self._observe_data(data)).all()

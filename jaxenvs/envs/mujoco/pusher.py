@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import loops, struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
+from jaxenvs.physics.models import Fields
 
 
 class Pusher(MujocoEnvironment):
@@ -58,15 +58,15 @@ class Pusher(MujocoEnvironment):
         still = jnp.zeros(4, jnp.float32)
         return jnp.concatenate([start, place, still[:2]]), jnp.concatenate([speeds, still])
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         bodies = [self._body(data, name) for name in ("tips_arm", "object", "goal")]
         return jnp.concatenate([data.qpos[:7], data.qvel[:7], *bodies])
 
-    def _body(self, data: Data, name: str) -> jax.Array:
+    def _body(self, data: Fields, name: str) -> jax.Array:
         return data.xpos[self._original.body(name).id]
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity
         pushed = self._body(data, "object")

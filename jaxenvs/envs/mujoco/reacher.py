@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
+from jaxenvs.physics.models import Fields
 
 
 class Reacher(MujocoEnvironment):
@@ -47,17 +47,17 @@ class Reacher(MujocoEnvironment):
         start = self._qpos0[:2].astype(jnp.float32) + angles
         return jnp.concatenate([start, goal]), jnp.concatenate([speeds, jnp.zeros_like(speeds)])
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         angles = data.qpos[:2]
         parts = [jnp.cos(angles), jnp.sin(angles), data.qpos[2:], data.qvel[:2]]
         return jnp.concatenate([*parts, self._miss(data)[:2]])
 
-    def _miss(self, data: Data) -> jax.Array:
+    def _miss(self, data: Fields) -> jax.Array:
         model = self._original
         return data.xpos[model.body("fingertip").id] - data.xpos[model.body("target").id]
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity
         distance = -jnp.sqrt((self._miss(data) ** 2).sum()) * self.reward_dist_weight

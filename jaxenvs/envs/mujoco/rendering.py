@@ -6,10 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 
-from jaxenvs.envs.mujoco._mjx import Model, mjx, mujoco
+from jaxenvs.physics.models import Fields, Model
 
+FIELDS = ("xpos", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat")  # of the data
 FRAME_SHAPE = (480, 480)  # height, width
 _FIELD_OF_VIEW = 45.0  # degrees, MuJoCo's default
 _SKY = ((0.82, 0.86, 0.9), (0.35, 0.5, 0.68))  # at the horizon, above
@@ -22,18 +24,17 @@ _Kind = mujoco.mjtGeom
 
 
 def draw(
-    model: Model, original: mujoco.MjModel, qpos: jax.Array, camera: Mapping[str, Any]
+    model: Model, original: mujoco.MjModel, data: Fields, camera: Mapping[str, Any]
 ) -> jax.Array:
-    """Draws geoms and sites at `qpos`: uint8[480, 480, 3].
+    """Draws geoms and sites: uint8[480, 480, 3].
 
     Args:
-        model: the model in MJX.
-        original: the model in C MuJoCo, which has the colors.
-        qpos: positions of the joints.
+        model: the arrays of the model.
+        original: the model, which has the colors.
+        data: where bodies are, `FIELDS`.
         camera: the body that it follows and, with defaults, its `distance` in m, its `elevation`
             in degrees, and the `height` that it looks at if not the body's.
     """
-    data = mjx.kinematics(model, mjx.make_data(model).replace(qpos=qpos))
     elevation = math.radians(camera.get("elevation", -20.0))
     forward = np.array([0, math.cos(elevation), math.sin(elevation)], np.float32)
     right = np.array([1, 0, 0], np.float32)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, uniform_noise
+from jaxenvs.physics.models import Fields
 
 
 class Swimmer(MujocoEnvironment):
@@ -39,18 +39,18 @@ class Swimmer(MujocoEnvironment):
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
-    def _observe_data(self, data: Data) -> jax.Array:
+    def _observe_data(self, data: Fields) -> jax.Array:
         hidden = 2 * self.exclude_current_positions_from_observation
         return jnp.concatenate([data.qpos[hidden:], data.qvel])
 
-    def _place(self, data: Data) -> jax.Array:
+    def _place(self, data: Fields) -> jax.Array:
         return data.qpos[:2]
 
-    def _describe(self, data: Data) -> Info:
+    def _describe(self, data: Fields) -> Info:
         return planar_position(data)
 
     def _judge(
-        self, data: Data, action: jax.Array, velocity: jax.Array
+        self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         forward = self.forward_reward_weight * velocity[0]
         control = self.ctrl_cost_weight * (action**2).sum()
@@ -63,7 +63,7 @@ class Swimmer(MujocoEnvironment):
         return forward - control, jnp.bool_(False), parts
 
 
-def planar_position(data: Data) -> Info:
+def planar_position(data: Fields) -> Info:
     """Returns the entries of `info` about the position in the plane."""
     x, y = data.qpos[:2]
     return {"x_position": x, "y_position": y, "distance_from_origin": jnp.sqrt(x**2 + y**2)}

@@ -5,8 +5,8 @@ from typing import ClassVar
 import jax
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.hopper import PlanarWalker, within
+from jaxenvs.physics.models import Fields
 
 
 class Walker2d(PlanarWalker):
@@ -32,7 +32,7 @@ class Walker2d(PlanarWalker):
 
     camera: ClassVar = {"body": 2, "distance": 4.0, "height": 1.0}
 
-    def _is_healthy(self, data: Data) -> jax.Array:
+    def _is_healthy(self, data: Fields) -> jax.Array:
         return within(data.qpos[1], self.healthy_z_range) & within(
             data.qpos[2], self.healthy_angle_range
         )

@@ -37,7 +37,8 @@ try:
 except ImportError as error:
     raise missing_extra(__name__, "mujoco-mjx", "mujoco") from error
 
-from jaxenvs.envs.mujoco import _collisions
+from jaxenvs.physics import mjx_collisions
+from jaxenvs.physics.models import precision
 
 mjx: Any = mujoco.mjx
 Model = Data = Any  # MJX's own types do not describe its implementation in JAX
@@ -50,12 +51,7 @@ def conventions(dtype: Any) -> Iterator[None]:
     """Traces MJX in `dtype`, with our functions, whatever the settings of the program are."""
     token = _is_ours.set(True)
     try:
-        with (
-            jax.enable_x64(dtype == "float64"),
-            jax.numpy_rank_promotion("allow"),
-            jax.numpy_dtype_promotion("standard"),
-            jax.default_matmul_precision("highest"),  # otherwise GPUs round to ten bits
-        ):
+        with precision(dtype):
             yield
     finally:
         _is_ours.reset(token)
@@ -101,14 +97,14 @@ class _With:
 def _install() -> None:
     functions, kinds = collision_driver._COLLISION_FUNC, mjx.GeomType
     for pair, ours in {
-        (kinds.PLANE, kinds.CAPSULE): _collisions.plane_capsule,
-        (kinds.PLANE, kinds.BOX): _collisions.plane_box,
-        (kinds.BOX, kinds.BOX): _collisions.box_box,
+        (kinds.PLANE, kinds.CAPSULE): mjx_collisions.plane_capsule,
+        (kinds.PLANE, kinds.BOX): mjx_collisions.plane_box,
+        (kinds.BOX, kinds.BOX): mjx_collisions.box_box,
     }.items():
         functions[pair] = _Choice(functions[pair], ours)
     for module, name, ours in (
-        (math, "closest_segment_point", _collisions.closest_on_segment),
-        (math, "closest_segment_to_segment_points", _collisions.closest_on_segments),
+        (math, "closest_segment_point", mjx_collisions.closest_on_segment),
+        (math, "closest_segment_to_segment_points", mjx_collisions.closest_on_segments),
         (solver, "_while_loop_scan", _while_loop),
     ):
         setattr(module, name, _Choice(getattr(module, name), ours))
