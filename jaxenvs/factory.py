@@ -33,8 +33,6 @@ from jaxenvs.wrappers.time_limit import TimeLimit
 if TYPE_CHECKING:
     from jaxenvs.bridge.jit import HostEnv
 
-Engine = Literal["auto", "mjx", "pool"]
-
 _NO_LIMIT = 2**31 - 1  # the largest number of steps that environments count to
 
 
@@ -138,7 +136,6 @@ def make_vec(
     mesh: jax.sharding.Mesh | None = None,
     mesh_axis: str | None = None,
     time_limit: int | None | Literal["default"] = "default",
-    engine: Engine = "auto",
     **params: Any,
 ) -> VectorEnv:
     """Makes `num_envs` instances of an id as one environment.
@@ -146,10 +143,10 @@ def make_vec(
     For a native id this is `vectorize(make(id), num_envs)`, with the arguments and errors of
     `vectorize` and `make`.
 
-    For an id of another library, such as "gymnasium/CartPole-v1", "ALE/Pong-v5" or
-    "dm_control/...", it is a `HostEnv` over `make_pool(id, num_envs)`, which uses worker processes,
-    or EnvPool's own threads for "envpool/...". Close such an environment after use. For several
-    agents, such as "pettingzoo/...", it returns `MultiAgentTimeStep`s.
+    For an id of another library, such as "gymnasium/CartPole-v1" or "ALE/Pong-v5", it is a
+    `HostEnv` over `make_pool(id, num_envs)`, which uses worker processes, or EnvPool's own threads
+    for "envpool/...". Close such an environment after use. For several agents, such as
+    "pettingzoo/...", it returns `MultiAgentTimeStep`s.
 
     Args:
         id: a registered id, or one that `make_pool` accepts, with the library in front. Plain
@@ -161,9 +158,6 @@ def make_vec(
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id.
-        engine: for tasks of MuJoCo such as "Ant-v5", "mjx" for JAX, or "pool" for C MuJoCo in a
-            pool. "auto" is "pool" on a CPU and "mjx" elsewhere, whatever the other arguments are;
-            those that only MJX supports then need `engine="mjx"`.
         **params: parameters of the environment. For hosted environments also options of
             `make_pool` (with a mesh, for each pool) and `path` and `final_observation` of
             `HostEnv`.
@@ -181,7 +175,7 @@ def make_vec(
         [False, False, False, False]
         >>> hosted.close()
     """
-    if is_hosted(id, engine):
+    if is_hosted(id):
         native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
         _check_no_native_options(id, **native_only)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
@@ -197,66 +191,17 @@ def make_vec(
     )
 
 
-def is_hosted(id: Any, engine: str = "auto", *, platform: str | None = None) -> bool:
-    """Returns whether `make_vec` makes a pool for `id`; otherwise it is written in JAX.
-
-    Registers `id` if it is a "module:Class" or belongs to a suite of another JAX library.
-
-    Args:
-        id: what `make_vec` or `make_gym` got.
-        engine: likewise.
-        platform: the platform that JAX programs will run on; None is the default one.
-
-    Raises:
-        ParameterError: the id has no such engine.
-    """
-    engines = ("auto", "mjx", "pool") if has_pool(id) else ("auto",)
-    if engine not in engines:
-        raise ParameterError(
-            f"{id!r:.80} got engine={engine!r}; expected {' or '.join(map(repr, engines))}."
-            + ("" if has_pool(id) else "  Only tasks of MuJoCo have a choice.")
-        )
-    if not has_pool(id):
-        return is_foreign(id)
-    if engine != "auto":
-        return engine == "pool"
-    return (platform or jax.default_backend()) == "cpu"
-
-
-def has_pool(id: Any) -> bool:
-    """Returns whether there is a choice between JAX and a pool for `id`."""
-    return isinstance(id, str) and id in registry and registry[id].has_pool
-
-
 def is_given(value: Any) -> bool:
     """Returns whether an option has another value than its default."""
     is_empty = isinstance(value, Sequence) and not value
     return not is_empty and value is not None and value is not False and value != "numpy"
 
 
-def or_mjx(id: Any) -> str:
-    """Returns the advice to pass engine="mjx" that ends a message, if there is a choice."""
-    return '  Or pass engine="mjx".' if has_pool(id) else ""
+def is_hosted(id: Any) -> bool:
+    """Returns whether `id` belongs to a library that is not written in JAX, which needs a pool.
 
-
-def check_pool_parameters(id: Any, params: Iterable[str]) -> None:
-    """Raises ParameterError if one of the parameters of an id with a pool exists in JAX only."""
-    if not has_pool(id):
-        return
-    spec, known = registry[id], ["physics", "dtype"]
-    if spec.family == "dm_control":  # which has a task for each setting
-        fields = dataclasses.fields(_load(spec, spec.entry_point))  # pyright: ignore[reportArgumentType]
-        known = [field.name for field in fields]
-    names = [name for name in params if name in known]
-    if names:
-        raise ParameterError(
-            f"{id} got {', '.join(names)}, which C MuJoCo in a pool does not have.  Pass"
-            ' engine="mjx", or omit it.'
-        )
-
-
-def is_foreign(id: Any) -> bool:
-    """Returns whether `id` belongs to a library that is not written in JAX."""
+    Registers `id` if it is a "module:Class" or belongs to a suite of another JAX library.
+    """
     if not isinstance(id, str) or id in registry or id in unlisted:
         return False
     if register_suite_id(id) or _entry_points.register_entry_point(id):
@@ -316,14 +261,13 @@ def _check_no_native_options(id: str, **given: Any) -> None:
     names = [name for name, value in given.items() if is_given(value)]
     if names:
         raise PoolError(
-            f"make_vec got {', '.join(names)} for {id}, which does not run in JAX here; these"
+            f"make_vec got {', '.join(names)} for {id}, which is not written in JAX; these"
             " arguments are for native ids only.  Omit them; to make different environments, pass"
-            f" make_pool a list of functions.{or_mjx(id)}"
+            " make_pool a list of functions."
         )
 
 
 def _check_host_params(id: str, params: dict[str, Any]) -> None:
-    check_pool_parameters(id, params)
     for name, instead in (
         ("max_episode_steps", "make_vec calls it time_limit"),
         ("copy", "compiled programs always get copies"),
@@ -357,7 +301,7 @@ def _find(id: str) -> EnvSpec:
         raise UnknownEnvironmentError(
             f'expected an id such as "CartPole-v1", got {id!r:.80}.  {fix}.'
         )
-    if is_foreign(id):
+    if is_hosted(id):
         raise UnknownEnvironmentError(
             f'"{id}" is not a JAX environment; it runs on the host, in batches.  Use'
             f' jaxenvs.make_vec("{id}", num_envs) or jaxenvs.make_pool.'

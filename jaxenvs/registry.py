@@ -20,7 +20,6 @@ class EnvSpec:
     compared_with: str = ""  # the reference implementation that tests compare with step by step
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     wrappers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    has_pool: bool = False  # whether `make_pool` takes the id, too, and is the faster on a CPU
 
 
 registry: dict[str, EnvSpec] = {}
@@ -46,7 +45,6 @@ def register(
     compared_with: str = "",
     kwargs: Mapping[str, Any] | None = None,
     wrappers: Mapping[str, Mapping[str, Any]] | None = None,
-    has_pool: bool = False,
     overwrite: bool = False,
 ) -> EnvSpec:
     """Registers an environment under `id`.
@@ -62,8 +60,6 @@ def register(
         compared_with: the reference implementation that tests compare with.
         kwargs: parameters that override the defaults of the class.
         wrappers: "module:Wrapper" and its arguments, the innermost first.
-        has_pool: whether `make_pool` takes the id, too, for the same task. On a CPU, `make_vec`,
-            `make_gym`, and `make_dm` then make pools.
         overwrite: whether to replace an existing registration of the id.
 
     Returns:
@@ -103,7 +99,6 @@ def register(
         compared_with=compared_with,
         kwargs=dict(kwargs or {}),
         wrappers=dict(wrappers or {}),
-        has_pool=has_pool,
     )
     registry[id] = spec
     for listener in listeners:

@@ -69,5 +69,4 @@ for _name, _tasks in _TASKS.items():
             source="Y. Tassa et al., DeepMind Control Suite, 2018",
             compared_with="dm_control",
             kwargs=_settings,
-            has_pool=True,
         )

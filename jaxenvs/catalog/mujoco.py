@@ -33,5 +33,4 @@ for _name, _module, _limit, _threshold, _source in (
         source=_source,
         family="mujoco",
         compared_with="gymnasium",
-        has_pool=True,
     )

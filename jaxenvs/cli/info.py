@@ -15,13 +15,13 @@ import jaxenvs
 from jaxenvs import struct
 from jaxenvs.bridge.foreign.ids import is_vectorized_id
 from jaxenvs.cli._console import console, table
-from jaxenvs.factory import is_foreign
+from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
 
 
 def run(options: argparse.Namespace) -> None:
     """Prints a description of `options.id`."""
-    if is_foreign(options.id):
+    if is_hosted(options.id):
         _print_hosted(options.id)
         return
     env = jaxenvs.make(options.id)

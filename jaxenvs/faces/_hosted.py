@@ -7,7 +7,7 @@ from jaxenvs.bridge.making import make_pool
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
-from jaxenvs.factory import check_limit_argument, check_pool_parameters, is_given, or_mjx
+from jaxenvs.factory import check_limit_argument, is_given
 
 _WHY_NATIVE_ONLY = {
     "wrappers": "are compiled into native environments; use Gymnasium's wrappers in an environment"
@@ -75,7 +75,6 @@ def get_or_make_pool(
             )
         return id
     check_limit_argument(id, time_limit)
-    check_pool_parameters(id, given)
     options = {"time_limit": time_limit, **defaults, **given}
     return make_pool(id, num_envs, **options)
 
@@ -85,6 +84,6 @@ def check_no_native_options(interface: str, id: Any, **options: Any) -> None:
     for name, value in options.items():
         if is_given(value):
             raise ParameterError(
-                f"{interface} got {name}={value!r} for {id}, which does not run in JAX here: {name}"
-                f" {_WHY_NATIVE_ONLY[name]}.{or_mjx(id)}"
+                f"{interface} got {name}={value!r} for {id}, which is not written in JAX: {name}"
+                f" {_WHY_NATIVE_ONLY[name]}."
             )

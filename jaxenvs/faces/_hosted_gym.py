@@ -20,7 +20,7 @@ from jaxenvs.bridge.making import make_pool
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.factory import check_limit_argument, check_pool_parameters, has_pool, or_mjx
+from jaxenvs.factory import check_limit_argument
 
 
 def make_hosted_gym(
@@ -45,7 +45,7 @@ def make_hosted_gym(
         if of_pool := [*of_pool, *(["validate"] if validate is not True else [])]:
             raise ParameterError(
                 f"make_gym got {', '.join(of_pool)} for a single {id!s:.60}; these are options of"
-                f" pools, which batches are.  Pass num_envs, or omit them.{or_mjx(id)}"
+                " pools, which batches are.  Pass num_envs, or omit them."
             )
         return _make_single(id, render_mode, time_limit, params)
     options = {
@@ -82,7 +82,6 @@ def _make_single(id: Any, render_mode: str | None, time_limit: Any, params: Any)
     params = params if mode is None else {"render_mode": mode, **params}
     if not isinstance(id, str):
         refuse_kwargs(params)
-    check_pool_parameters(id, params)
     check_limit_argument(id, time_limit)
     fn = fn_of_id(id, params, time_limit) if isinstance(id, str) else id
     if isinstance(fn, GymnasiumFn):
@@ -102,9 +101,8 @@ def _constructor_render_mode(id: Any, render_mode: str | None) -> str | None:
     if not (isinstance(id, str) and id.startswith("dm_control/")):
         return render_mode
     if render_mode not in (None, "rgb_array"):
-        instead = '  Pass engine="mjx", which has all modes.' if has_pool(id) else ""
         raise ParameterError(
-            f'{id} got render_mode="{render_mode}"; dm_control has "rgb_array" only.{instead}'
+            f'{id} got render_mode="{render_mode}"; dm_control has "rgb_array" only.'
         )
     return None
 

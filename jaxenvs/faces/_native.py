@@ -7,13 +7,8 @@ import gymnasium
 
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import ParameterError, WrapperError, describe
-from jaxenvs.factory import has_pool, make_from
+from jaxenvs.factory import make_from
 from jaxenvs.vector.vectorize import vectorize
-
-
-def native_engine(id: Any) -> dict[str, str]:
-    """Returns the option of `make_gym` that keeps `id` from being a pool."""
-    return {"engine": "mjx"} if has_pool(id) else {}
 
 
 def make_single_agent(

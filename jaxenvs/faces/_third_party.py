@@ -9,10 +9,10 @@ import jax
 from jaxenvs import prng
 from jaxenvs.core import AutoresetMode, Environment, TimeStep
 from jaxenvs.errors import ParameterError
-from jaxenvs.faces._native import make_single_agent, native_engine
+from jaxenvs.faces._native import make_single_agent
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.factory import has_pool, is_foreign
+from jaxenvs.factory import is_hosted
 
 
 def make_batch_for(
@@ -34,7 +34,7 @@ def make_batch_for(
     Raises:
         ParameterError: `num_envs` or an option is missing, not allowed or wrong.
     """
-    if is_foreign(env) or not isinstance(env, str | Environment | GymVectorEnv):
+    if is_hosted(env) or not isinstance(env, str | Environment | GymVectorEnv):
         raise ParameterError(
             f"{interface} got {env!r:.80}; expected the id of a native environment, an"
             " Environment, or a batch from make_gym.  For environments that are not written in"
@@ -51,13 +51,8 @@ def make_batch_for(
         raise ParameterError(
             f"{interface} got {env!r} without num_envs.  Pass the number of instances."
         )
-    elif has_pool(env) and options.get("engine", "mjx") != "mjx":
-        raise ParameterError(
-            f'{interface} got engine={options["engine"]!r}; it needs "mjx".  Omit engine.'
-        )
     else:
-        defaults = {"autoreset_mode": autoreset_mode, **native_engine(env)}
-        env = make_gym(env, num_envs, **{**defaults, **options})
+        env = make_gym(env, num_envs, **{"autoreset_mode": autoreset_mode, **options})
     if not isinstance(env, GymVectorEnv):
         raise ParameterError(f'{interface} got api="gym"; it needs api="gymnasium".  Omit api.')
     if env.env.autoreset_mode != autoreset_mode:
@@ -82,7 +77,7 @@ def make_env_for(
         ParameterError: `env` is neither the id of a native environment nor an `Environment`, or
             it has several agents.
     """
-    if is_foreign(env) or not isinstance(env, str | Environment):
+    if is_hosted(env) or not isinstance(env, str | Environment):
         raise ParameterError(
             f"{interface} got {env!r:.80}; expected the id of a native environment or an"
             " Environment, which describes a single instance."

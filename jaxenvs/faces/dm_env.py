@@ -17,7 +17,7 @@ from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._pool_runner import PoolRunner
 from jaxenvs.faces._runner import BatchRunner, parse_device
 from jaxenvs.faces._single import step_single, take_rows
-from jaxenvs.factory import Engine, is_hosted
+from jaxenvs.factory import is_hosted
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -41,7 +41,6 @@ def make_dm(
     wrappers: Sequence[Callable[[Any], Any]] = (),
     validate: bool = True,
     device: jax.Device | str | None = None,
-    engine: Engine = "auto",
     **params: Any,
 ) -> Any:
     """Makes an environment for programs that use dm_env.
@@ -62,8 +61,6 @@ def make_dm(
         validate: whether to refuse actions that are out of range or NaN.
         device: the device that the environment runs on, a `jax.Device` or "cpu", "gpu", "tpu";
             None is the CPU.
-        engine: what runs a task of MuJoCo: "pool", which "auto" is here, or "mjx", which `wrappers`
-            and `device` need; see `jaxenvs.make_vec`.
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.
 
@@ -91,8 +88,7 @@ def make_dm(
         raise missing_extra("make_dm", "dm-env", "dm")
     is_single = num_envs is None
     native_only = {"wrappers": wrappers, "device": device}
-    # It runs on a CPU, whatever the default is.
-    if is_hosted(id, engine, platform="cpu") or not isinstance(id, str | Environment):
+    if is_hosted(id) or not isinstance(id, str | Environment):
         return _make_hosted_dm(
             id,
             num_envs,

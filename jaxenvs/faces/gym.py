@@ -17,7 +17,7 @@ from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from jaxenvs.faces.gym_env import GymEnv, innermost
 from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv, with_limit_of
-from jaxenvs.factory import Engine, is_hosted
+from jaxenvs.factory import is_hosted
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -38,7 +38,6 @@ def make_gym(
     time_limit: int | None | Literal["default"] = "default",
     batched: Sequence[str] = (),
     stagger: bool | int = False,
-    engine: Engine = "auto",
     **params: Any,
 ) -> Any:
     """Makes an environment for programs that use Gymnasium and NumPy.
@@ -70,8 +69,6 @@ def make_gym(
             "default" for the limit of the id.
         batched: names of parameters with [N] values, one per instance.
         stagger: see `jaxenvs.vectorize`.
-        engine: what runs a task of MuJoCo: "pool", which "auto" is here, or "mjx", which some of
-            these arguments need; see `jaxenvs.make_vec`.
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.
 
@@ -105,8 +102,7 @@ def make_gym(
         "batched": batched,
         "stagger": stagger,
     }
-    # It runs on a CPU, whatever the default is.
-    if is_hosted(id, engine, platform="cpu") or not isinstance(id, str | Environment):
+    if is_hosted(id) or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
         from jaxenvs.faces._hosted_gym import make_hosted_gym
 

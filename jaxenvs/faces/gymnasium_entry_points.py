@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxenvs.errors import ParameterError, UnknownParameterError
-from jaxenvs.faces._native import native_engine
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_env import GymEnv
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
@@ -23,7 +22,6 @@ def make_env(*, env_id: str, **options: Any) -> GymEnv:
         ParameterError: an option has an invalid value, or is a time limit.
     """
     _check_no_time_limit("make", env_id, options)
-    options = {**native_engine(env_id), **options}
     if find(env_id).time_limit is not None:
         options["time_limit"] = None
     try:
@@ -57,8 +55,7 @@ def make_vector_env(
     """
     _check_no_time_limit("make_vec", env_id, options)
     limit: Any = {None: "default", -1: None}.get(max_episode_steps, max_episode_steps)
-    options = {"time_limit": limit, "wrappers": native_wrappers, **options}
-    return make_gym(env_id, num_envs, **{**native_engine(env_id), **options})
+    return make_gym(env_id, num_envs, time_limit=limit, wrappers=native_wrappers, **options)
 
 
 def _check_no_time_limit(function: str, env_id: str, options: Mapping[str, Any]) -> None:
