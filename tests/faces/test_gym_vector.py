@@ -98,8 +98,7 @@ def test_batch_agrees_with_the_jitted_path(num_envs, mode):
 )
 def test_every_environment_agrees_with_the_jitted_path(id, mode):
     num_envs = 1 if mode == "same_step" else 5
-    engine = "mjx" if jaxenvs.registry[id].has_pool else "auto"
-    envs = jaxenvs.make_gym(id, num_envs, autoreset_mode=mode, time_limit=9, engine=engine)
+    envs = jaxenvs.make_gym(id, num_envs, autoreset_mode=mode, time_limit=9)
     native = jaxenvs.vectorize(jaxenvs.make(id, time_limit=9), num_envs, autoreset_mode=mode)
     state, timestep = jax.jit(native.reset)(keys_of(1, num_envs, 0))
     assert_close(envs.reset(seed=1)[0], timestep.observation)

@@ -9,6 +9,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
+from jaxenvs.factory import is_hosted
 
 pytest.importorskip("dm_control.suite")
 
@@ -39,13 +40,14 @@ def test_tolerance_is_that_of_the_suite(sigmoid, value, margin, bounds):
     )
 
 
-def test_both_engines_have_the_same_interface():
-    native = jaxenvs.make_vec(PENDULUM, 2, engine="mjx")
-    pool = jaxenvs.make_vec(PENDULUM, 2, num_workers=1)  # on a CPU
-    try:
-        assert pool.single_observation_space == native.single_observation_space
-        assert pool.single_action_space == native.single_action_space
-        for env in (native, pool):
+def test_a_pool_of_the_suite_has_the_same_interface():
+    native = jaxenvs.make_vec(PENDULUM, 2)
+    pool = jaxenvs.make_pool(PENDULUM, 2, backend="serial", autoreset_mode="same_step")
+    with pool:
+        hosted = jaxenvs.HostEnv(pool)
+        assert hosted.single_observation_space == native.single_observation_space
+        assert hosted.single_action_space == native.single_action_space
+        for env in (native, hosted):
             state, timestep = jax.jit(env.reset)(jax.random.key(0))
             turn = np.asarray(timestep.observation["orientation"])
             np.testing.assert_allclose((turn**2).sum(axis=1), 1, rtol=1e-5)
@@ -53,27 +55,12 @@ def test_both_engines_have_the_same_interface():
             state, timestep = jax.jit(env.step)(state, action, jax.random.key(1))
             assert timestep.observation["orientation"].dtype == np.float32
             assert timestep.reward.shape == (2,)
-    finally:
-        pool.close()
 
 
-def test_a_pool_of_the_suite_has_no_windows():
-    with pytest.raises(ParameterError, match=r'render_mode="human".*Pass engine="mjx"'):
-        jaxenvs.make_gym(PENDULUM, render_mode="human")
+def test_only_tasks_without_a_native_version_are_hosted():
+    assert is_hosted("dm_control/dog-run") and not is_hosted(PENDULUM)
     with pytest.raises(ParameterError, match=r'dm_control has "rgb_array" only\.$'):
         jaxenvs.make_gym("dm_control/dog-run", render_mode="human")
-
-
-def test_tasks_that_mjx_cannot_simulate_are_hosted():
-    assert jaxenvs.factory.is_hosted("dm_control/dog-run")
-    with pytest.raises(ParameterError, match="expected 'auto'"):
-        jaxenvs.make_vec("dm_control/dog-run", 2, engine="mjx")
-
-
-def test_parameters_that_the_suite_does_not_have_need_mjx():
-    for make in (jaxenvs.make_vec, jaxenvs.make_gym):
-        with pytest.raises(ParameterError, match=r'got target_size.*Pass engine="mjx"'):
-            make(REACHER, 2, target_size=0.1)
 
 
 # Arrays of the model that an episode draws.

@@ -9,20 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 
 import jaxenvs
-from jaxenvs.bridge.jit import HostEnv
-from jaxenvs.bridge.pool import Pool
 from jaxenvs.envs.mujoco import InvertedPendulum, physics
 from jaxenvs.envs.mujoco._mjx import conventions, mjx, mujoco
-from jaxenvs.errors import ActionError, ParameterError, PoolError
-from jaxenvs.faces import gymnax
+from jaxenvs.errors import ActionError, ParameterError
 from jaxenvs.faces._third_party import make_batch_for, make_env_for
-from jaxenvs.factory import is_hosted
+from jaxenvs.faces.gym_env import innermost
 from jaxenvs.testing import check_env
-from jaxenvs.vector.vectorize import VectorizedEnv
-from jaxenvs.wrappers import ScaleReward
 from tests.ids import physics_ids
 
 IDS = [id for id in physics_ids() if jaxenvs.registry[id].family == "mujoco"]
@@ -220,7 +214,6 @@ def test_changed_physics_change_the_motion_of_each_instance():
         physics={"opt.gravity": gravity},
         reset_noise_scale=0.0,
     )
-    assert isinstance(env, VectorizedEnv)
     key = jax.random.key(0)
     state, _ = jax.device_get(jax.jit(env.reset)(key))
     state = state.replace(inner=state.inner.replace(qpos=np.float32([[0, 0.1]] * 3)))
@@ -311,96 +304,34 @@ def test_pictures_follow_the_body():
     assert np.abs(here[middle].astype(float) - bent[middle]).mean() > 1
 
 
-# Engines.
+# Interfaces.
 
 
-def test_the_engine_depends_on_id_and_platform_alone(monkeypatch):
-    assert is_hosted(SMALL) and is_hosted(SMALL, "pool") and not is_hosted(SMALL, "mjx")
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert not is_hosted(SMALL) and is_hosted(SMALL, "pool") and is_hosted(SMALL, platform="cpu")
-    assert not is_hosted("CartPole-v1") and is_hosted("gymnasium/CartPole-v1")
-
-
-OPTIONS = {
-    "seed": 0,
-    "autoreset_mode": "same_step",
-    "render_mode": "rgb_array",
-    "validate": False,
-    "time_limit": 2_000,
-    "wrappers": [ScaleReward],
-    "output": "torch",
-    "device": "cpu",
-    "batched": ["reset_noise_scale"],
-    "stagger": True,
-    "reset_chunk": 2,
+INTERFACES = {
+    "make_vec": lambda **params: jaxenvs.make_vec(SMALL, 2, **params),
+    "make_gym": lambda **params: jaxenvs.make_gym(SMALL, **params).env,
+    "make_gym, batch": lambda **params: jaxenvs.make_gym(SMALL, 2, **params).env,
+    "make_dm": lambda **params: jaxenvs.make_dm(SMALL, **params).env,
+    "make_dm, batch": lambda **params: jaxenvs.make_dm(SMALL, 2, **params).env,
+    "gymnasium": lambda **params: gymnasium.make(f"jaxenvs/{SMALL}", **params).unwrapped.env,
+    "gymnasium, batch": lambda **params: gymnasium.make_vec(f"jaxenvs/{SMALL}", 2, **params).env,
+    "JaxVecEnv": lambda **params: make_batch_for("JaxVecEnv", "next_step", SMALL, 2, params).env,
+    "make_stoa": lambda **params: make_env_for("make_stoa", SMALL, "default", params),
 }
 
 
-OF_THE_TASK = {
-    "physics": {"opt.gravity": (0.0, 0.0, -1.0)},
-    "dtype": "float64",
-    "reset_noise_scale": 0.5,
-}
-BATCH = {"num_envs": 2, "backend": "serial"}
-MAKERS = [
-    (jaxenvs.make_vec, BATCH),
-    (jaxenvs.make_gym, BATCH),
-    (jaxenvs.make_gym, {}),
-    (jaxenvs.make_dm, BATCH),
-    (jaxenvs.make_dm, {}),
-]
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_every_interface_passes_the_engine_to_the_task(interface):
+    make = INTERFACES[interface]
+    assert isinstance(innermost(make()), InvertedPendulum)
+    assert innermost(make(engine="mjx")).engine == "mjx"
 
 
-@pytest.mark.parametrize(
-    ("make", "options"),
-    [
-        pytest.param(make, {name: value, **batch}, id=f"{make.__name__}-{len(batch)}-{name}")
-        for make, batch in MAKERS
-        for name, value in (OPTIONS | OF_THE_TASK).items()
-        if name in OF_THE_TASK or name in inspect.signature(make).parameters
-    ],
-)
-def test_no_argument_chooses_the_engine(make, options):
-    name = next(iter(options))
-    try:
-        made = make(SMALL, **options)
-    except (ParameterError, PoolError) as error:
-        assert f"got {name}" in str(error) and 'engine="mjx"' in str(error)  # noqa: PT017
-        return
-    with contextlib.closing(made):
-        inner = made.env if make is jaxenvs.make_dm else made
-        is_single = isinstance(inner, gymnasium.Env)
-        assert (
-            isinstance(inner.unwrapped, InvertedPendulumEnv)
-            if is_single
-            else isinstance(inner, Pool | HostEnv)
-        )
-
-
-def test_numpy_interfaces_use_a_pool_on_any_machine(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    with contextlib.closing(jaxenvs.make_gym(SMALL, 1, num_workers=1)) as envs:
-        assert isinstance(envs, Pool)
-    with contextlib.closing(jaxenvs.make_dm(SMALL, 1, num_workers=1)) as envs:
-        assert isinstance(envs.env, Pool)
-    assert isinstance(jaxenvs.make_dm(SMALL, device="cpu", engine="mjx").env, VectorizedEnv)
-
-
-def test_interfaces_of_jax_libraries_use_mjx():
-    env, _ = gymnax.make(SMALL)
-    assert env.name == SMALL
-    made = make_env_for("make_stoa", SMALL, "default", {"physics": None})
-    assert isinstance(made.unwrapped, InvertedPendulum)
-    batch = make_batch_for("JaxVecEnv", "next_step", SMALL, 2, {})
-    assert isinstance(batch.env, VectorizedEnv)
-
-
-@pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym, jaxenvs.make_dm])
-def test_wrong_engines_are_refused(make):
-    with pytest.raises(ParameterError, match="engine='warp'; expected 'auto' or 'mjx' or 'pool'"):
-        make(SMALL, 2, engine="warp")
-    with pytest.raises(ParameterError, match="engine='pool'; expected 'auto'"):
-        make("CartPole-v1", 2, engine="pool")
+@pytest.mark.parametrize("id", [SMALL, f"gymnasium/{SMALL}"])
+def test_pools_host_gymnasiums_own_task(id):
+    expected, _ = gymnasium.make(SMALL).reset(seed=3)
+    with jaxenvs.make_pool(id, 1, backend="serial") as pool:
+        np.testing.assert_array_equal(pool.reset(seed=3)[0][0], expected)
 
 
 def play(env, steps=12):
@@ -427,46 +358,18 @@ def play(env, steps=12):
         pytest.param("Ant-v5", "same_step", marks=pytest.mark.slow),
     ],
 )
-def test_both_engines_give_the_same_results(id, mode):
+def test_batches_agree_with_those_of_gymnasiums_own_task(id, mode):
     how = {"autoreset_mode": mode, "reset_noise_scale": 0.0}
-    native = jaxenvs.make_vec(id, 2, engine="mjx", **how)
-    pool = jaxenvs.make_vec(id, 2, engine="pool", num_workers=1, **how)
+    native = jaxenvs.make_vec(id, 2, **how)
+    hosted = jaxenvs.make_vec(f"gymnasium/{id}", 2, num_workers=1, **how)
     try:
-        assert isinstance(native, VectorizedEnv) and isinstance(pool, HostEnv)
-        assert native.single_observation_space == pool.single_observation_space
-        assert native.single_action_space == pool.single_action_space
-        for ours, theirs in zip(play(native), play(pool), strict=True):
+        assert native.single_observation_space == hosted.single_observation_space
+        assert native.single_action_space == hosted.single_action_space
+        for ours, theirs in zip(play(native), play(hosted), strict=True):
             for a, b in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3)
     finally:
-        pool.close()
-
-
-def test_make_gym_has_both_engines():
-    with jaxenvs.make_gym(SMALL, 2, engine="pool", num_workers=1) as pool:
-        assert isinstance(pool, jaxenvs.bridge.pool.Pool)
-    native = jaxenvs.make_gym(SMALL, 2, engine="mjx")
-    observation, info = native.reset(seed=0)
-    assert observation.shape == (2, 4) and "reward_survive" in info
-    assert type(jaxenvs.make_gym(SMALL).unwrapped).__module__.startswith("gymnasium")
-    assert "jaxenvs" in type(gymnasium.make(f"jaxenvs/{SMALL}").unwrapped).__module__
-    hosted = gymnasium.make(f"jaxenvs/{SMALL}", engine="pool", max_episode_steps=1)
-    assert type(hosted.unwrapped).__module__.startswith("gymnasium")
-    hosted.reset(seed=0)
-    assert hosted.step(np.zeros(1, np.float32))[3]
-
-
-@pytest.mark.parametrize("limit", [55, -1])
-def test_gymnasium_time_limit_may_exceed_that_of_the_id(limit):
-    env = gymnasium.make("jaxenvs/Reacher-v5", engine="pool", max_episode_steps=limit)
-    env.reset(seed=0)
-    ended = [env.step(np.zeros(2, np.float32))[3] for _ in range(55)]
-    assert ended == [False] * 54 + [limit == 55]
-
-
-def test_interfaces_for_learners_refuse_the_pool():
-    with pytest.raises(ParameterError, match=r"JaxVecEnv got engine='pool'.*Omit engine"):
-        make_batch_for("JaxVecEnv", "next_step", SMALL, 2, {"engine": "pool"})
+        hosted.close()
 
 
 @pytest.mark.slow
