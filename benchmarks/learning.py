@@ -218,7 +218,6 @@ TASKS = (
     _tuned("PPO", "LunarLander-v3", 240),
     _tuned("DQN", "LunarLander-v3", 200),
     _tuned("PPO", "BipedalWalker-v3", 280, max_seeds=1),
-    # C MuJoCo in a pool on a CPU.
     *(
         _tuned(algorithm, f"{task}-v5", target, max_seeds=1)
         for algorithm, task, target in (

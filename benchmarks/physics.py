@@ -6,7 +6,8 @@
 
 Each contestant steps N instances with random actions and resets what ends. jaxenvs runs in one
 jitted scan, EnvPool and Gymnasium in a loop of Python. "mjx, plain" is the same task with MJX's own
-step, collisions, and line search. "jaxenvs" is for tasks without engines to choose from.
+step, collisions, and line search. "jaxenvs" is for tasks without engines to choose from, "pool" is
+Gymnasium's own task in worker processes.
 """
 
 import argparse
@@ -128,8 +129,9 @@ def _contestant(
         with mock.patch.object(physics, "simulate", _plain_steps), _plain_functions():
             yield _scan(jaxenvs.make_vec(id, num_envs, engine="mjx"), steps)
     else:
-        engine = {} if name == "jaxenvs" else {"engine": name}
-        env: Any = jaxenvs.make_vec(id, num_envs, **engine)
+        library = "gymnasium/" if name == "pool" else ""
+        engine: dict[str, Any] = {"engine": name} if name == "mjx" else {}
+        env: Any = jaxenvs.make_vec(library + id, num_envs, **engine)
         try:
             yield _scan(env, steps)
         finally:

@@ -241,7 +241,7 @@ def suites() -> list[str]:
 
 
 def physics() -> list[str]:
-    """Returns the speed of both engines of MuJoCo tasks, and of other libraries."""
+    """Returns the speed of MuJoCo tasks in several engines and libraries."""
     report = load("physics")
     names = list(dict.fromkeys(each["contestant"] for each in report["measurements"]))
     lines = titles("", [*names, "compile, s: mjx", "plain"])
