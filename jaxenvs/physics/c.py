@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from jaxenvs import ffi
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.native.libraries import xla_library
 from jaxenvs.errors import ParameterError, closest
@@ -129,32 +130,32 @@ def _call(
         *(engine.shape(name, dtype) for name, dtype in wanted),
     ]
     table = list(engine.fields)
-    call = jax.ffi.ffi_call(_target(), results, vmap_method="expand_dims")
-    kept, flags, *found = call(
+
+    def attributes(devices: int) -> dict[str, Any]:
+        return {
+            "id": np.int64(engine.id),
+            "steps": np.int32(plan.steps),
+            "mode": np.int32(mode),
+            "threads": np.int32(max(1, num_cores() // devices)),
+            "places": np.array([engine.places[int(bit)] for bit in writes], np.int64),
+            "fields": np.array([table.index(name) for name, _ in wanted], np.int32),
+            "expanded": ",".join(changes),
+            "constants": "",
+        }
+
+    kept, flags, *found = ffi.call(
+        _target(),
+        results,
+        attributes,
         *operands,
         *writes.values(),
         *(jnp.reshape(jnp.asarray(value), (-1,)) for value in changes.values()),
-        id=np.int64(engine.id),
-        steps=np.int32(plan.steps),
-        mode=np.int32(mode),
-        threads=np.int32(_num_threads()),
-        places=np.array([engine.places[int(bit)] for bit in writes], np.int64),
-        fields=np.array([table.index(name) for name, _ in wanted], np.int32),
-        expanded=",".join(changes),
-        constants="",
     )
     seen = [
         (name, array.reshape(shape_of(original, name)))
         for (name, _), array in zip(wanted, found, strict=True)
     ]
     return simulated(plan, kept, flags[0] != 0, dict(seen[:num_data]), dict(seen[num_data:]))
-
-
-def _num_threads() -> int:
-    """Returns the number of threads of a call; the devices of a mesh share the cores."""
-    mesh = jax.sharding.get_abstract_mesh()
-    shards = math.prod(mesh.shape[axis] for axis in mesh.manual_axes)
-    return max(1, num_cores() // shards)
 
 
 @functools.cache
