@@ -23,7 +23,8 @@ from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RenderError
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._packing import PackedLayout
-from jaxenvs.vector.vectorize import VectorizedEnv, in_one_kernel, may_be_one_kernel
+from jaxenvs.vector.kernels import in_kernels, in_one_kernel, may_be_one_kernel
+from jaxenvs.vector.vectorize import VectorizedEnv
 
 # The size up to which a batch is passed as one buffer. Measured with classic control on two CPU
 # cores, that saves a third to two thirds of the time at 512 KiB (CartPole with N = 8,192) and
@@ -120,7 +121,7 @@ class Programs:
             return self._step(words, action)
         self._has_compiled = True
         if not may_be_one_kernel(self._step.trace(words, action).jaxpr.jaxpr):
-            self._step = self._plain_step
+            self._step = jax.jit(in_kernels(partial(self._packed_step, self._env)))
         try:
             return self._step(words, action)
         except jax.errors.JaxRuntimeError:  # the step cannot be compiled to one kernel

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -13,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, loops, prng, struct
@@ -495,62 +493,6 @@ def vectorize(
         mesh=mesh,
         mesh_axis=mesh_axis,
     )
-
-
-def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
-    """Compiles `call(env, *args)` to a single CPU kernel and returns it as a function of `args`.
-
-    XLA runs a CPU program as a sequence of small tasks. Each costs about a microsecond, which is
-    more than the work of a small environment. If XLA cannot compile `call` to one kernel, the
-    returned function raises `jax.errors.JaxRuntimeError`, see `may_be_one_kernel`. Results may
-    differ from those of `call` in the last bits. XLA aborts if `call` does not read all of its
-    arrays.
-
-    Args:
-        call: a pure function of a tree that contains `VectorizedEnv`s, and of arrays.
-        env: the tree.
-    """
-    env = jax.tree.map(
-        lambda node: (
-            dataclasses.replace(node, one_kernel=True) if isinstance(node, VectorizedEnv) else node
-        ),
-        env,
-        is_leaf=lambda node: isinstance(node, VectorizedEnv),
-    )
-
-    attributes = {"xla_cpu_small_call": "true", "inlineable": "false"}
-
-    @jax.jit
-    def kernel(*args: Any) -> Any:
-        # Nested calls, such as those of `jnp.where`, must not become kernels of their own.
-        with set_xla_metadata(**dict.fromkeys(attributes)):
-            return call(env, *args)
-
-    def compiled(*args: Any) -> Any:
-        with set_xla_metadata(**attributes):
-            return kernel(*args)
-
-    return compiled
-
-
-# XLA has these as calls of other libraries. It looks for them only after it has compiled all, which
-# may take half a minute, and aborts at some convolutions.
-_NOT_IN_KERNELS = re.compile(
-    "sort|top_k|approx_top_k|conv_general_dilated|fft|cholesky|triangular_solve|lu|qr|svd|eigh?|schur"
-    "|householder_product|tridiagonal.*|(pure|io|debug|buffer)_callback|debug_print|ffi_call|custom_call"
-)
-
-
-def may_be_one_kernel(jaxpr: Any) -> bool:
-    """Returns whether XLA may compile a program to one kernel, for `in_one_kernel`."""
-    for equation in jaxpr.eqns:
-        if _NOT_IN_KERNELS.fullmatch(equation.primitive.name):
-            return False
-        for value in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns") and not may_be_one_kernel(inner):
-                return False
-    return True
 
 
 def choose_chunk(num_envs: int) -> int | None:
