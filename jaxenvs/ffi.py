@@ -5,9 +5,8 @@ over all rows. Where arrays are sharded over devices, each device calls with its
 alone would compute all rows on every device.
 """
 
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,35 +14,27 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
-Attributes = Callable[[int], Mapping[str, Any]]
+# (devices that run calls at once, the shapes of results, *operands) -> results
+Run = Callable[..., Sequence[jax.Array]]
 
 
 def call(
-    target: str,
-    results: Sequence[jax.ShapeDtypeStruct],
-    attributes: Attributes,
-    *operands: jax.Array,
+    run: Run, results: Sequence[jax.ShapeDtypeStruct], *operands: jax.Array
 ) -> list[jax.Array]:
-    """Calls a target that takes [..., n] operands and returns [..., n] results.
+    """Calls a function of [..., n] operands that returns [..., n] results.
 
     Args:
-        target: the name of a registered target. It gets operands of equal rank, in which
-            dimensions of the batch have the size of the results', or 1 if all instances share them.
+        run: calls it. It gets operands of equal rank, in which dimensions of the batch have the
+            size of the results', or 1 if all instances share them.
         results: the shapes and dtypes of the results of one instance, each of rank 1.
-        attributes: the number of devices that run calls at once -> the attributes of the call.
         *operands: arrays of rank 1.
     """
-    return _batched(target, tuple(results), attributes, ())(*operands)
+    return _batched(run, tuple(results), ())(*operands)
 
 
-def _batched(
-    target: str, results: tuple[Any, ...], attributes: Attributes, batch: tuple[int, ...]
-) -> Callable[..., list[jax.Array]]:
+def _batched(run: Run, results: tuple[Any, ...], batch: tuple[int, ...]) -> Any:
     """Returns the call for operands with the dimensions `batch` before their last."""
     shapes = [jax.ShapeDtypeStruct((*batch, *each.shape), each.dtype) for each in results]
-
-    def run(devices: int, shapes: Sequence[Any], *operands: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(jax.ffi.ffi_call(target, shapes)(*operands, **attributes(devices)))
 
     @custom_vmap
     def batched(*operands: jax.Array) -> list[jax.Array]:
@@ -55,15 +46,16 @@ def _batched(
 
     @batched.def_vmap
     def more(size: int, is_batched: Sequence[bool], *operands: jax.Array) -> Any:
-        given = [x if is_there else x[None] for x, is_there in zip(operands, is_batched, strict=True)]
-        larger = _batched(target, results, attributes, (size, *batch))
-        return larger(*given), [True] * len(results)
+        given = [
+            x if is_there else x[None] for x, is_there in zip(operands, is_batched, strict=True)
+        ]
+        return _batched(run, results, (size, *batch))(*given), [True] * len(results)
 
     return batched
 
 
 def _divided(
-    run: Callable[..., Any], shapes: Sequence[Any], rank: int, *operands: jax.Array
+    run: Run, shapes: Sequence[Any], rank: int, *operands: jax.Array
 ) -> tuple[jax.Array, ...]:
     """Returns `run(devices, shapes, *operands)`; each device runs it on its part of the batch."""
 
@@ -79,7 +71,7 @@ def _divided(
                 )
                 for each in shapes
             ]
-            return run(math.prod(shares), own, *parts)
+            return tuple(run(math.prod(shares), own, *parts))
 
         def sharding(shape: Any) -> NamedSharding:
             used = [axes if n > 1 else None for n, axes in zip(shape[:-1], spec, strict=True)]
@@ -98,7 +90,7 @@ def _divided(
 
     given = [names(i, x.shape) for i, x in enumerate(operands)]
     returned = [names(len(given) + i, each.shape) for i, each in enumerate(shapes)]
-    divided = custom_partitioning(functools.partial(run, 1, shapes))
+    divided = custom_partitioning(lambda *operands: tuple(run(1, shapes, *operands)))
     divided.def_partition(
         partition=partition, sharding_rule=f"{', '.join(given)} -> {', '.join(returned)}"
     )

@@ -6,10 +6,12 @@ it survives where JAX has no 64-bit mode. Results equal those of `mj_step` in a 
 Without the compiled part of jaxenvs, a callback does the same with MuJoCo's Python functions.
 """
 
+import contextlib
+import copy
 import ctypes
+import dataclasses
 import functools
 import hashlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from jax.experimental.buffer_callback import buffer_callback
+from mujoco.batch import Batch
 
 from jaxenvs import ffi
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge.native.libraries import xla_library
+from jaxenvs.bridge.native.libraries import NativePartMissing, xla_library
 from jaxenvs.errors import ParameterError, closest
 from jaxenvs.physics.models import Plan, Simulated, shape_of, simulated
 
@@ -43,7 +47,12 @@ _NAMES = (  # of arrays of the data that a task can read
     *("cacc", "cfrc_int", "cfrc_ext"),
 )
 _OF_FORCES = ("cacc", "cfrc_int", "cfrc_ext")  # which only `mj_rnePostConstraint` computes
-_START, _FORCES, _BEGIN, _CONSTANTS = 1, 2, 4, 8  # modes of native/physics.h
+_CONSTANTS = (  # of the model, which `mj_setConst` computes, but those of cameras and lights
+    *("actuator_acc0", "actuator_length0", "body_invweight0", "body_margin", "body_sameframe"),
+    *("body_subtreemass", "bvh_aabb", "dof_M0", "dof_invweight0", "dof_length", "geom_aabb"),
+    *("geom_rbound", "geom_sameframe", "jnt_actuatorid", "tendon_invweight0", "tendon_length0"),
+)
+_START, _FORCES, _BEGIN, _RAISE = 1, 2, 4, 8  # modes of native/physics.h
 
 # Warnings after which a result is not one of physics. MuJoCo resets such a simulation silently.
 _Warning = mujoco.mjtWarning
@@ -65,15 +74,15 @@ def start(
     if plan.refreshes:  # as dm_control's reset
         flags = plan.original.opt.disableflags | int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
         changes = {**changes, "opt.disableflags": np.array([flags], np.int32)}
-    return _call(plan, _START, changes, [kept, _row(wanted), qpos, qvel], {})
+    return _call(plan, _START, changes, kept, wanted, qpos, qvel, {})
 
 
 def step(plan: Plan, changes: Mapping[str, Any], state: Any, control: jax.Array) -> Simulated:
     """Takes the physics steps of a control step."""
     forces = _FORCES * any(name in _OF_FORCES for name in plan.fields)
-    mode = _BEGIN if plan.refreshes else forces
-    operands = [state.kept, _row(True), state.qpos, state.qvel]
-    return _call(plan, mode, changes, operands, {_State.mjSTATE_CTRL: control})
+    mode = (_BEGIN if plan.refreshes else forces) | _RAISE * plan.raises
+    writes = {_State.mjSTATE_CTRL: control}
+    return _call(plan, mode, changes, state.kept, True, state.qpos, state.qvel, writes)
 
 
 def place(plan: Plan, changes: Mapping[str, Any], qpos: jax.Array, wanted: Any = True) -> Simulated:
@@ -83,24 +92,25 @@ def place(plan: Plan, changes: Mapping[str, Any], qpos: jax.Array, wanted: Any =
 
 def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the arrays that can have other values in an instance."""
-    found = {}
+    found, batch = {}, Batch(original, 1, nthread=1)
     for prefix, part in (("", original), ("opt.", original.opt)):
         for name in dir(part):
             value = None if name.startswith("_") else getattr(part, name)
             if isinstance(value, float | np.ndarray) and np.asarray(value).dtype.kind == "f":
-                found[prefix + name] = np.shape(value)
+                with contextlib.suppress(Exception):  # of arrays that all simulations share
+                    batch.expand(prefix + name)
+                    found[prefix + name] = np.shape(value)
     return found
-
-
-def _row(wanted: Any) -> jax.Array:
-    return jnp.reshape(jnp.asarray(wanted, bool), (1,))
 
 
 def _call(
     plan: Plan,
     mode: int,
     changes: Mapping[str, Any],
-    operands: Sequence[Any],
+    kept: Any,
+    wanted: Any,
+    qpos: jax.Array,
+    qvel: jax.Array,
     writes: Mapping[Any, jax.Array],
 ) -> Simulated:
     """Calls native/physics.h.
@@ -109,53 +119,94 @@ def _call(
         plan: what the task needs.
         mode: what to compute.
         changes: arrays of the model.
-        operands: the row, or None for that of a start, whether the simulation is wanted, positions,
-            velocities.
+        kept: of the state; None at a start.
+        wanted: whether the results are used.
+        qpos: positions.
+        qvel: velocities.
         writes: what to write into the row, by bits of mjtState.
     """
-    engine, original = _engine(plan.original), plan.original
-    for name in (*plan.fields, *plan.precise):
-        if name not in engine.fields and 0 not in shape_of(original, name):
-            raise ParameterError(
-                f'the engine "c" does not compute {name} in every step.{closest(name, _NAMES)}'
-            )
-    if operands[0] is None:
-        operands = [jnp.asarray(engine.first), *operands[1:]]
-    wanted = [(name, plan.dtype) for name in plan.fields if name in engine.fields]
-    num_data = len(wanted)
-    wanted += [(name, "float64") for name in plan.precise if name in engine.fields]
+    model, engine = plan.original, _engine(plan.original)
+    fields = [(name, plan.dtype) for name in plan.fields if engine.has(name)]
+    precise = [(name, "float64") for name in plan.precise if engine.has(name)]
+    row = jnp.asarray(engine.first) if kept is None else kept
+    made: list[str] = []  # arrays of the model that follow from those of the user
+    has_made = any(name in model._setconst_inputs for name in plan.physics)
+    if has_made:
+        row = row if kept is None else kept["row"]
+        if mode & _START:
+            made = engine.constants
+        else:
+            changes = {**changes, **kept["constants"]}
+    call = _Call(
+        engine=engine,
+        steps=plan.steps,
+        mode=mode,
+        num_threads=plan.num_threads or num_cores(),
+        places=[engine.places[int(bit)] for bit in writes],
+        fields=[name for name, _ in (*fields, *precise)],
+        expanded=list(changes),
+        constants=made,
+    )
     results = [
         jax.ShapeDtypeStruct((2 * engine.size,), np.uint32),
         jax.ShapeDtypeStruct((1,), np.uint32),
-        *(engine.shape(name, dtype) for name, dtype in wanted),
+        *(engine.shape(name, dtype) for name, dtype in (*fields, *precise)),
+        *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (_words(model, n) for n in made)),
     ]
-    table = list(engine.fields)
-
-    def attributes(devices: int) -> dict[str, Any]:
-        return {
-            "id": np.int64(engine.id),
-            "steps": np.int32(plan.steps),
-            "mode": np.int32(mode),
-            "threads": np.int32(max(1, num_cores() // devices)),
-            "places": np.array([engine.places[int(bit)] for bit in writes], np.int64),
-            "fields": np.array([table.index(name) for name, _ in wanted], np.int32),
-            "expanded": ",".join(changes),
-            "constants": "",
-        }
-
-    kept, flags, *found = ffi.call(
-        _target(),
-        results,
-        attributes,
-        *operands,
+    operands = [
+        row,
+        jnp.reshape(jnp.asarray(wanted, bool), (1,)),
+        *(qpos, qvel),
         *writes.values(),
         *(jnp.reshape(jnp.asarray(value), (-1,)) for value in changes.values()),
-    )
-    seen = [
-        (name, array.reshape(shape_of(original, name)))
-        for (name, _), array in zip(wanted, found, strict=True)
     ]
-    return simulated(plan, kept, flags[0] != 0, dict(seen[:num_data]), dict(seen[num_data:]))
+    row, flags, *found = ffi.call(_runner(call), results, *operands)
+    seen = [
+        (name, array.reshape(shape_of(model, name)))
+        for (name, _), array in zip((*fields, *precise), found, strict=False)
+    ]
+    if has_made:
+        constants = dict(zip(made, found[len(seen) :], strict=True)) or kept["constants"]
+        row = {"row": row, "constants": constants}
+    num_data = len(fields)
+    return simulated(plan, row, flags[0] != 0, dict(seen[:num_data]), dict(seen[num_data:]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """What a call does, besides its operands."""
+
+    engine: "_Engine"
+    steps: int
+    mode: int
+    num_threads: int
+    places: list[int]  # of what is written, in the row
+    fields: list[str]  # of the data
+    expanded: list[str]  # arrays of the model, among the operands
+    constants: list[str]  # arrays of the model that follow from others, among the results
+
+
+def _runner(call: _Call) -> ffi.Run:
+    try:
+        xla_library()
+    except NativePartMissing:
+        return functools.partial(_run_by_callback, call)
+    return functools.partial(_run, call)
+
+
+def _run(call: _Call, devices: int, shapes: Any, *operands: jax.Array) -> Any:
+    table = list(call.engine.fields)
+    return jax.ffi.ffi_call(_target(), shapes)(
+        *operands,
+        id=np.int64(call.engine.id),
+        steps=np.int32(call.steps),
+        mode=np.int32(call.mode),
+        threads=np.int32(max(1, call.num_threads // devices)),
+        places=np.array(call.places, np.int64),
+        fields=np.array([table.index(name) for name in call.fields], np.int32),
+        expanded=",".join(call.expanded),
+        constants=",".join(call.constants),
+    )
 
 
 @functools.cache
@@ -165,11 +216,83 @@ def _target() -> str:
     return _TARGET
 
 
+# --- the same without the compiled part ---
+
+
+def _run_by_callback(call: _Call, devices: int, shapes: Any, *operands: jax.Array) -> Any:
+    del devices
+
+    def in_place(_: Any, results: Sequence[Any], *operands: Any) -> None:
+        batch = shapes[0].shape[:-1]
+        given = [np.broadcast_to(x, (*batch, np.shape(x)[-1])) for x in map(np.asarray, operands)]
+        for i in np.ndindex(*batch):
+            _simulate(call, [x[i] for x in given], [np.asarray(x)[i] for x in results])
+
+    return buffer_callback(in_place, shapes)(*operands)
+
+
+def _simulate(call: _Call, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+    """Does what native/physics.h does for a simulation."""
+    row, wanted, qpos, qvel, *others = operands
+    engine, num_writes = call.engine, len(call.places)
+    if not wanted[0]:
+        for result in results:
+            result[...] = 0
+        results[0][...] = row
+        return
+    model = copy.copy(engine.model) if call.expanded else engine.model
+    for name, value in zip(call.expanded, others[num_writes:], strict=True):
+        *path, last = name.split(".")
+        owner = functools.reduce(getattr, path, model)
+        value = value.view(np.float64) if value.dtype == np.uint32 else value
+        array = getattr(owner, last)
+        setattr(owner, last, value.reshape(array.shape) if np.ndim(array) else value.item())
+    data = mujoco.MjData(model)
+    if call.constants:
+        mujoco.mj_setConst(model, data)
+        mujoco.mj_resetData(model, data)
+    state = engine.row.copy()
+    numbers = np.ascontiguousarray(row).view(np.float64)
+    for at, size in engine.parts:
+        state[at : at + size], numbers = numbers[:size], numbers[size:]
+    for bit, given in ((_State.mjSTATE_QPOS, qpos), (_State.mjSTATE_QVEL, qvel)):
+        own = state[engine.places[int(bit)] :][: len(given)]
+        own[:] = np.where(own.astype(given.dtype) == given, own, given)
+    for at, value in zip(call.places, others, strict=False):
+        state[at : at + len(value)] = value
+    before, full = state.copy(), int(_State.mjSTATE_INTEGRATION)
+    mujoco.mj_setState(model, data, state, full)
+    flag = 0
+    if call.mode & _START:
+        mujoco.mj_forward(model, data)
+    else:
+        for _ in range(call.steps):
+            mujoco.mj_step(model, data)
+        if call.mode & _FORCES:
+            mujoco.mj_rnePostConstraint(model, data)
+        if call.mode & _BEGIN:
+            mujoco.mj_step1(model, data)
+        flag = sum(1 << int(kind) for kind in _DIVERGED if data.warning[kind].number)
+    mujoco.mj_getState(model, data, state, full)
+    if flag and call.mode & _RAISE:
+        raise FloatingPointError("a simulation diverged.")
+    if flag:
+        data, state = mujoco.MjData(model), before
+        mujoco.mj_setState(model, data, state, full)
+        mujoco.mj_forward(model, data)
+    results[0][...] = np.concatenate([state[at : at + n] for at, n in engine.parts]).view(np.uint32)
+    results[1][...] = flag
+    made = [np.ravel(getattr(data, name)) for name in call.fields]
+    made += [_words(model, name) for name in call.constants]
+    for result, value in zip(results[2:], made, strict=True):
+        result[...] = value
+
+
 # --- what native/physics.h needs to know ---
 
 _FUNCTIONS = (
     *("mjb_makeBatch", "mjb_deleteBatch", "mjb_state", "mjb_status", "mjb_warning", "mjb_expand"),
-    *("mjb_expanded", "mjb_setConst", "mjb_apply", "mj_step", "mj_forward"),
+    *("mjb_setConst", "mjb_apply", "mj_step", "mj_forward"),
     *("mj_rnePostConstraint", "mj_step1", "mju_user_warning", "mju_writeLog"),
 )
 
@@ -199,7 +322,7 @@ def _functions() -> Any:
     return (ctypes.c_void_p * len(found))(*found)
 
 
-@functools.cache
+@functools.cache  # which keeps what programs use
 def _engine(model: mujoco.MjModel) -> "_Engine":
     return _Engine(model)
 
@@ -210,16 +333,16 @@ class _Engine:
     def __init__(self, model: mujoco.MjModel) -> None:
         data = mujoco.MjData(model)
         full = int(_State.mjSTATE_INTEGRATION)
-        self._model, self._row = model, np.empty(mujoco.mj_stateSize(model, full))
-        mujoco.mj_getState(model, data, self._row, full)
+        self.model, self.row = model, np.empty(mujoco.mj_stateSize(model, full))
+        mujoco.mj_getState(model, data, self.row, full)
         bits = [1 << i for i in range(full.bit_length()) if full >> i & 1]
         sizes = {bit: mujoco.mj_stateSize(model, bit) for bit in bits}
         starts = np.cumsum([0, *sizes.values()])
         self.places = dict(zip(bits, starts.tolist(), strict=False))
         carried = [int(bit) for bit in _CARRIED if sizes[int(bit)]]
-        self._parts = np.array([(self.places[bit], sizes[bit]) for bit in carried], np.int64)
-        self.size = int(self._parts[:, 1].sum())
-        first = np.concatenate([self._row[at : at + size] for at, size in self._parts])
+        self.parts = np.array([(self.places[bit], sizes[bit]) for bit in carried], np.int64)
+        self.size = int(self.parts[:, 1].sum())
+        first = np.concatenate([self.row[at : at + size] for at, size in self.parts])
         self.first = first.view(np.uint32)
         self.fields = _fields(data)
         self._table = (_Field * len(self.fields))(*self.fields.values())
@@ -227,34 +350,44 @@ class _Engine:
         mujoco.mj_saveModel(model, None, content)
         digest = hashlib.sha256(mujoco.mj_versionString().encode() + content.tobytes())
         self.id = int.from_bytes(digest.digest()[:8], "little", signed=True)
-        library = xla_library()
-        library.jaxenvs_physics_register(
-            ctypes.c_int64(self.id),
-            ctypes.byref(
-                _Physics(
-                    mujoco=ctypes.addressof(_functions()),
-                    model=model._address,
-                    row=self._row.ctypes.data,
-                    parts=self._parts.ctypes.data,
-                    fields=ctypes.addressof(self._table),
-                    num_parts=len(self._parts),
-                    row_size=len(self._row),
-                    num_warnings=int(_Warning.mjNWARNING),
-                    qpos=self.places[int(_State.mjSTATE_QPOS)],
-                    qvel=self.places[int(_State.mjSTATE_QVEL)],
-                    diverged=sum(1 << int(warning) for warning in _DIVERGED),
-                )
-            ),
+        described = _Physics(
+            mujoco=ctypes.addressof(_functions()),
+            model=model._address,
+            row=self.row.ctypes.data,
+            parts=self.parts.ctypes.data,
+            fields=ctypes.addressof(self._table),
+            num_parts=len(self.parts),
+            row_size=len(self.row),
+            num_warnings=int(_Warning.mjNWARNING),
+            qpos=self.places[int(_State.mjSTATE_QPOS)],
+            qvel=self.places[int(_State.mjSTATE_QVEL)],
+            diverged=sum(1 << int(warning) for warning in _DIVERGED),
         )
-        _kept.append(self)
+        with contextlib.suppress(NativePartMissing):
+            register = xla_library().jaxenvs_physics_register
+            register(ctypes.c_int64(self.id), ctypes.byref(described))
+
+    def has(self, name: str) -> bool:
+        """Returns whether there is something to read in an array of the data.
+
+        Raises:
+            ParameterError: there is, but not here.
+        """
+        if name in self.fields or 0 in shape_of(self.model, name):
+            return name in self.fields
+        raise ParameterError(
+            f'engine="c" does not compute {name} in every step.{closest(name, _NAMES)}'
+        )
+
+    @property
+    def constants(self) -> list[str]:
+        """The arrays of the model that MuJoCo computes from others when it loads it."""
+        return [name for name in _CONSTANTS if getattr(self.model, name).size]
 
     def shape(self, name: str, dtype: str) -> jax.ShapeDtypeStruct:
         if name == "ncon":
             return jax.ShapeDtypeStruct((1,), np.int32)
         return jax.ShapeDtypeStruct((self.fields[name].size,), np.dtype(dtype))
-
-
-_kept: list[_Engine] = []  # whose memory programs use
 
 
 def _fields(data: mujoco.MjData) -> dict[str, _Field]:
@@ -265,7 +398,7 @@ def _fields(data: mujoco.MjData) -> dict[str, _Field]:
         if value.size:
             wanted[value.__array_interface__["data"][0]] = name, value.size
     found = {"ncon": _Field(_offset_of_ncon(), 1, ord("i"), False)}
-    for offset, word in _words(data._address):
+    for offset, word in _memory(data._address):
         if word in wanted:
             name, size = wanted.pop(word)
             found[name] = _Field(offset, size, ord("d"), name in _INPUTS)
@@ -274,7 +407,13 @@ def _fields(data: mujoco.MjData) -> dict[str, _Field]:
     return dict(sorted(found.items()))
 
 
-def _words(address: int) -> Iterator[tuple[int, int]]:
+def _words(model: mujoco.MjModel, name: str) -> np.ndarray:
+    """Returns an array of the model with one dimension, and doubles as pairs."""
+    flat = np.ravel(getattr(model, name))
+    return flat.view(np.uint32) if flat.dtype == np.float64 else flat
+
+
+def _memory(address: int) -> Iterator[tuple[int, int]]:
     """Yields the words at an address, page by page, since the memory behind may not be ours."""
     at, page = address, 4096
     while True:
@@ -302,7 +441,7 @@ def _offset_of_ncon() -> int:
         mujoco.mj_forward(model, data)
         last = data.qpos.__array_interface__["data"][0]
         words = []
-        for _, word in _words(data._address):
+        for _, word in _memory(data._address):
             if word == last:
                 break
             words += [word & 0xFFFFFFFF, word >> 32]

@@ -69,7 +69,10 @@ class Plan:
     # Whether all is computed at the new state after a step, as dm_control does, not left as it was
     # at the last evaluation of the forces, as Gymnasium does.
     refreshes: bool
-    starts_with_forces: bool  # whether the first observation has forces
+    starts_with_forces: bool = False  # whether the first observation has forces
+    physics: tuple[str, ...] = ()  # names of arrays that the user replaces for all episodes
+    raises: bool = False  # whether a simulation that diverges is an error
+    num_threads: int | None = None  # of C MuJoCo
 
 
 class Model:

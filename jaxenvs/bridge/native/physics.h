@@ -37,7 +37,6 @@ struct jx_mujoco {
   const int *(*status)(const void *batch);
   int32_t *(*warning)(void *batch);  // pairs: the latest information, how often
   void *(*expand)(void *batch, const char *name, int *size, int *element_size);
-  const void *(*expanded)(void *batch, const char *name, int *size, int *element_size);
   int (*set_const)(void *batch, const int *ids, int count);
   int (*apply)(void *batch, const int *ids, int count, jx_each each, void *argument, int saves);
   void (*step)(const void *model, void *data);
@@ -70,7 +69,7 @@ struct jx_physics {
 
 namespace physics {
 
-enum Mode { kStart = 1, kForces = 2, kBegin = 4, kConstants = 8 };
+enum Mode { kStart = 1, kForces = 2, kBegin = 4, kRaise = 8 };
 constexpr uint32_t kFailed = 1u << 31;  // flag: MuJoCo raised an error
 
 // Models by a digest of their content, so that a program that was compiled in another process means
@@ -185,7 +184,7 @@ struct Operand {
   // Copies a row to doubles, or, of fields of the model, to numbers of another size.
   void copy(int64_t i, void *to, int element_size = 8) const {
     auto from = row(i);
-    if (bytes == element_size)
+    if (bytes == element_size || type == ffi::DataType::U32)  // doubles as pairs
       memcpy(to, from, width * bytes);
     else if (element_size == 8)
       std::copy_n(reinterpret_cast<const float *>(from), width, static_cast<double *>(to));
@@ -272,8 +271,8 @@ void each(const void *model, void *data, int simulation, void *argument) {
 }
 
 // Operands: rows, whether a simulation is wanted, qpos, qvel, what is written into the rows at
-// `places`, fields of the model. Results: rows, flags, fields of the data, fields of the model that
-// follow from others.
+// `places`, and the fields of the model `expanded`. Results: rows, flags, the fields of the data
+// `fields`, and the fields of the model `constants`, which follow from others.
 ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, int32_t steps,
                 int32_t mode, int32_t threads, ffi::Span<const int64_t> places,
                 ffi::Span<const int32_t> fields, std::string_view expanded,
@@ -298,7 +297,8 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, in
   int64_t count = next.element_count() / dimensions.back();
   if (!count) return ffi::Error::Success();
   Batch batch;
-  auto why = take(id, model, (int)count, (int)std::min<int64_t>(threads, count), expanded, &batch);
+  auto names = std::string(expanded) + (constants.empty() ? "" : "," + std::string(constants));
+  auto why = take(id, model, (int)count, (int)std::min<int64_t>(threads, count), names, &batch);
   if (!why.empty()) return ffi::Error::Internal(why);
 
   double *rows = mujoco->state(batch.batch);
@@ -324,8 +324,9 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, in
   for (int64_t i = 0; i < count; i++)
     if (*operands[1].row(i)) ids.push_back((int)i);
   for (int64_t i = 0; i < count; i++) load(i);
+  size_t num_given = args.size() - 4 - places.size();
   for (int i : ids)
-    for (size_t k = 0; k < batch.expanded.size(); k++) {
+    for (size_t k = 0; k < num_given; k++) {
       auto &to = batch.expanded[k];
       operands[4 + places.size() + k].copy(i, to.rows + (int64_t)i * to.size * to.element_size,
                                            to.element_size);
@@ -343,7 +344,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, in
   std::fill_n(flags, count, 0);
   memset(mujoco->warning(batch.batch), 0, (size_t)batch.count * model.num_warnings * 8);
   if (!ids.empty()) {
-    if (mode & kConstants) mujoco->set_const(batch.batch, ids.data(), (int)ids.size());
+    if (!constants.empty()) mujoco->set_const(batch.batch, ids.data(), (int)ids.size());
     mujoco->apply(batch.batch, ids.data(), (int)ids.size(), each, &request, 1);
     std::vector<int> diverged;
     for (int i : ids) {
@@ -353,6 +354,10 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, in
       if (mujoco->status(batch.batch)[i]) flags[i] |= kFailed;
       if (flags[i] && !(mode & kStart)) diverged.push_back(i), load(i);
     }
+    if (mode & kRaise && !diverged.empty())
+      return give_back(id, model, batch),
+             ffi::Error::Internal("the simulation of instance " + std::to_string(diverged[0]) +
+                                  " diverged.");
     // MuJoCo has put them back to their first positions. They stay where they were.
     request.mode = kStart;
     if (!diverged.empty())
@@ -363,17 +368,9 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, in
   for (int64_t i = 0; i < count; i++)
     for (int p = 0; p < model.num_parts; p++, to += model.parts[2 * p - 1])
       memcpy(to, rows + i * model.row_size + model.parts[2 * p], model.parts[2 * p + 1] * 8);
-  auto names = split(constants);
-  for (size_t k = 0; k < names.size(); k++) {
-    auto result = **rets.get<ffi::AnyBuffer>(2 + fields.size() + k);
-    int size = 0, element_size = 0;
-    auto from = static_cast<const double *>(
-        mujoco->expanded(batch.batch, names[k].c_str(), &size, &element_size));
-    if (!from) return ffi::Error::Internal("MuJoCo has no " + names[k]);
-    if (result.element_type() == ffi::DataType::F64)
-      std::copy_n(from, count * size, static_cast<double *>(result.untyped_data()));
-    else
-      std::copy_n(from, count * size, static_cast<float *>(result.untyped_data()));
+  for (size_t k = num_given; k < batch.expanded.size(); k++) {
+    auto result = **rets.get<ffi::AnyBuffer>(2 + fields.size() + k - num_given);
+    memcpy(result.untyped_data(), batch.expanded[k].rows, result.size_bytes());
   }
   give_back(id, model, batch);
   return ffi::Error::Success();

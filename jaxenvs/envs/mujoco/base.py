@@ -45,7 +45,9 @@ class Simulation(Environment[S]):
 
     physics: Any = None  # arrays that replace the model's: {"opt.gravity": (0, 0, -3.7)}
     dtype: str = struct.static("float32")  # or "float64", which needs jax_enable_x64
-    engine: str = struct.static("auto")  # "c" (C MuJoCo, on CPUs) or "mjx"; see docs/usage/mujoco
+    engine: str = struct.static("auto")  # "c" (C MuJoCo, for CPUs) or "mjx"; see docs/usage/mujoco
+    num_threads: int | None = struct.static(None)  # of a step in C; by default the cores we may use
+    on_divergence: str = struct.static("truncate")  # or "raise", an error of the program
 
     camera: ClassVar[Mapping[str, Any]]  # see `rendering.draw`
     refreshes: ClassVar[bool]  # see `Plan`
@@ -62,6 +64,17 @@ class Simulation(Environment[S]):
                 f'{name} got dtype="float64".  It needs jax.config.update("jax_enable_x64", True).'
             )
         object.__setattr__(self, "engine", physics.check_engine(name, self.engine))
+        if self.on_divergence not in ("truncate", "raise"):
+            raise ParameterError(
+                f'{name} got on_divergence={self.on_divergence!r}; expected "truncate" or "raise".'
+            )
+        if self.on_divergence == "raise" and self.engine != "c":
+            raise ParameterError(
+                f'{name} got on_divergence="raise", which engine="{self.engine}" cannot do.  Pass'
+                ' engine="c", or look at info["diverged"].'
+            )
+        if self.num_threads is not None:
+            check_integer(ParameterError, f"{name} got num_threads", self.num_threads)
         original = self._original  # raises if there is no such model
         if self.physics is not None:
             models.check_changes(original, self.physics, self._engine.changeable(original))
@@ -116,6 +129,9 @@ class Simulation(Environment[S]):
                 steps=self._num_steps,
                 refreshes=self.refreshes,
                 starts_with_forces=self.starts_with_forces,
+                physics=tuple(self.physics or {}),
+                raises=self.on_divergence == "raise",
+                num_threads=self.num_threads,
             )
             _known[kind] = plan, spaces.Dict(boxes) if isinstance(boxes, dict) else boxes
         return _known[kind]
@@ -164,7 +180,7 @@ class Simulation(Environment[S]):
         self, names: tuple[str, ...], drawn: Mapping[str, Any], qpos: jax.Array, wanted: Any = True
     ) -> Fields:
         """Returns some fields of the data at positions. `wanted` says whether they are needed."""
-        plan = Plan(self._original, self.dtype, names, (), 0, self.refreshes, False)
+        plan = Plan(self._original, self.dtype, names, (), 0, self.refreshes)
         qpos = jnp.asarray(qpos, self.dtype)
         return self._engine.place(plan, self._changes(drawn), qpos, wanted).data
 
