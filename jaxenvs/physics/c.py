@@ -69,19 +69,34 @@ def start(
     qvel: jax.Array,
     kept: Any = None,
     wanted: Any = True,
+    control: jax.Array | None = None,
 ) -> Simulated:
     """Returns the simulation at positions and velocities, with all that follows from them."""
+    writes = {} if control is None else {_State.mjSTATE_CTRL: control}
     if plan.refreshes:  # as dm_control's reset
         flags = plan.original.opt.disableflags | int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
         changes = {**changes, "opt.disableflags": np.array([flags], np.int32)}
-    return _call(plan, _START, changes, kept, wanted, qpos, qvel, {})
+    return _call(plan, _START, changes, kept, wanted, qpos, qvel, writes)
 
 
-def step(plan: Plan, changes: Mapping[str, Any], state: Any, control: jax.Array) -> Simulated:
-    """Takes the physics steps of a control step."""
+def step(
+    plan: Plan,
+    changes: Mapping[str, Any],
+    state: Any,
+    control: jax.Array,
+    mocap: tuple[jax.Array, jax.Array] | None = None,
+) -> Simulated:
+    """Takes the physics steps of a control step.
+
+    `mocap` has the positions and quaternions of bodies that the task moves, [nmocap, 3] and
+    [nmocap, 4].
+    """
     forces = _FORCES * any(name in _OF_FORCES for name in plan.fields)
     mode = (_BEGIN if plan.refreshes else forces) | _RAISE * plan.raises
     writes = {_State.mjSTATE_CTRL: control}
+    if mocap is not None:
+        poses = (jnp.reshape(each, (-1,)) for each in mocap)
+        writes |= zip((_State.mjSTATE_MOCAP_POS, _State.mjSTATE_MOCAP_QUAT), poses, strict=True)
     return _call(plan, mode, changes, state.kept, True, state.qpos, state.qvel, writes)
 
 

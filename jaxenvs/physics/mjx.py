@@ -23,9 +23,15 @@ _DISTANCES, _WEIGHTS = (0.0, 0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 
 
 def start(
-    plan: Plan, changes: Mapping[str, Any], qpos: jax.Array, qvel: jax.Array, kept: Any = None
+    plan: Plan,
+    changes: Mapping[str, Any],
+    qpos: jax.Array,
+    qvel: jax.Array,
+    kept: Any = None,
+    control: jax.Array | None = None,
 ) -> Simulated:
     """Returns the simulation at positions and velocities, with all that follows from them."""
+    del control  # on which only where a solver starts depends
     with conventions(plan.dtype):
         model = _put(plan.original, plan.dtype, changes)
         kept = _kept(plan, kept)

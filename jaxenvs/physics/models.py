@@ -29,6 +29,11 @@ def load(xml_file: str) -> mujoco.MjModel:
     Raises:
         ParameterError: there is no such file.
     """
+    return mujoco.MjModel.from_xml_path(str(find(xml_file)))
+
+
+def find(xml_file: str) -> Path:
+    """Returns the path of a model's file, see `load`."""
     path = Path(xml_file).expanduser()
     if not xml_file.startswith(("/", ".", "~")):
         path = _assets() / xml_file
@@ -38,7 +43,7 @@ def load(xml_file: str) -> mujoco.MjModel:
             f'there is no file {path} for xml_file="{xml_file}".{closest(xml_file, known)}'
             "  Pass a file of Gymnasium's, or a path that begins with /, ., or ~."
         )
-    return mujoco.MjModel.from_xml_path(str(path))
+    return path
 
 
 def _assets() -> Path:
