@@ -138,7 +138,7 @@ def pytest_collection_modifyitems(config, items):
 OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
     *("Box2D", "ale_py", "cv2", "dm_control", "dm-control", "envpool", "gym", "minigrid"),
-    *("mujoco", "mujoco-mjx"),
+    *("gymnasium_robotics", "gymnasium-robotics", "mujoco", "mujoco-mjx"),
     *("pettingzoo", "ray", "vizdoom"),
     *("stoa", "stoa-env", "envelope", "jax-envelope"),
     *("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid"),

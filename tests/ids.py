@@ -9,11 +9,12 @@ import pytest
 
 import jaxenvs
 
-# The Control Suite's models come from a package that cannot be installed everywhere.
+# Families whose models come from packages that are not installed everywhere.
+MODELS = {"dm_control": "dm_control", "robotics": "gymnasium_robotics"}
 IDS = sorted(
     id
     for id, spec in jaxenvs.registry.items()
-    if spec.family != "dm_control" or importlib.util.find_spec("dm_control")
+    if importlib.util.find_spec(MODELS.get(spec.family, "jaxenvs"))
 )
 
 # The levels of these families differ in how they draw a grid; steps are those of their base class.
@@ -25,7 +26,7 @@ EXAMPLES_OF_LEVELS = (
     "MiniGrid-MultiRoom-N2-S4-v0",  # draws rooms in a loop
 )
 # Programs of these families take long to compile. The certificates have all their ids.
-PHYSICS = ("box2d", "dm_control", "mujoco")
+PHYSICS = ("box2d", "dm_control", "mujoco", "robotics")
 EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
 # Examples whose programs take longest to compile. Their cases are marked slow.
 SLOW_TO_COMPILE = (

@@ -11,6 +11,7 @@ from jaxenvs.catalog import minatar as minatar
 from jaxenvs.catalog import minigrid as minigrid
 from jaxenvs.catalog import misc as misc
 from jaxenvs.catalog import mujoco as mujoco
+from jaxenvs.catalog import robotics as robotics
 from jaxenvs.catalog import toy_text as toy_text
 
 gymnasium_registration.register_all()

@@ -71,6 +71,7 @@ def test_an_unknown_id_names_close_ones(id, module, close):
         ("ALE/Pong-v5", "ale_py", "atari"),
         ("VizdoomBasic-v1", "vizdoom", "vizdoom"),
         ("BabyAI-GoToObj-v0", "minigrid", "minigrid"),
+        ("AntMaze_UMaze-v5", "gymnasium_robotics", "robotics"),
         ("gym/CartPole-v0", "gym", "gym"),
         ("dm_control/cartpole-swingup", "dm_control", "dm_control"),
         ("pettingzoo/sisl/pursuit_v5", "pettingzoo", "pettingzoo"),

@@ -26,8 +26,10 @@ _LIBRARIES = ("dm_control", "envpool", "gym", "gymnasium", "pettingzoo")
 # Prefixes of ids that a package registers when it is imported -> the package and its extra.
 _REGISTERED_BY = {
     "ALE/": ("ale_py", "atari"),
+    "AntMaze_": ("gymnasium_robotics", "robotics"),
     "BabyAI-": ("minigrid", "minigrid"),
     "MiniGrid-": ("minigrid", "minigrid"),
+    "PointMaze_": ("gymnasium_robotics", "robotics"),
     "Vizdoom": ("vizdoom.gymnasium_wrapper", "vizdoom"),
 }
 # Prefixes of the entry points of Gymnasium's own environments -> the package they need, its extra.

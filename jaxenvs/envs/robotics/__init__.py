@@ -1,0 +1,6 @@
+"""Tasks of Gymnasium-Robotics, with goals in the form of its `GoalEnv`."""
+
+from jaxenvs.envs.robotics.ant_maze import AntMaze as AntMaze
+from jaxenvs.envs.robotics.ant_maze import AntMazeState as AntMazeState
+from jaxenvs.envs.robotics.point_maze import PointMaze as PointMaze
+from jaxenvs.envs.robotics.point_maze import PointMazeState as PointMazeState
