@@ -1,4 +1,4 @@
-"""The ids of Gymnasium-Robotics' mazes, with its time limits."""
+"""The ids of Gymnasium-Robotics' mazes and Fetch tasks, with its time limits."""
 
 from jaxenvs.registry import register
 
@@ -18,3 +18,15 @@ for _name, _limits in _STEPS.items():
                     compared_with="gymnasium_robotics",
                     kwargs={"maze_map": _name + _kind, "reward_type": _reward},
                 )
+
+for _name in ("Reach", "Push", "Slide", "PickAndPlace"):
+    for _suffix, _reward in (("", "sparse"), ("Dense", "dense")):
+        register(
+            f"Fetch{_name}{_suffix}-v4",
+            f"jaxenvs.envs.robotics.fetch:Fetch{_name}",
+            family="robotics",
+            time_limit=50,
+            source="M. Plappert et al., Multi-Goal Reinforcement Learning, 2018",
+            compared_with="gymnasium_robotics",
+            kwargs={"reward_type": _reward},
+        )

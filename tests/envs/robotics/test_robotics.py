@@ -1,6 +1,8 @@
 """Gymnasium-Robotics' tasks, which the package itself plays beside ours."""
 
 import importlib.util
+import itertools
+import re
 
 import gymnasium
 import jax
@@ -14,80 +16,75 @@ from jaxenvs.errors import MissingExtraError, ParameterError
 from jaxenvs.testing import check_env
 from tests.ids import physics_ids
 
-package = pytest.importorskip("gymnasium_robotics")
-gymnasium.register_envs(package)
+pytest.importorskip("gymnasium_robotics")
+
+from benchmarks.oracles.robotics import begin, make_reference
 
 IDS = [id for id in physics_ids() if jaxenvs.registry[id].family == "robotics"]
 MAZES = [id for id in IDS if "Maze" in id]
+FETCH = [id for id in IDS if id.startswith("Fetch")]
 GOALS = ("observation", "achieved_goal", "desired_goal")
 
 
-def theirs(id, **options):
-    return gymnasium.make(id, disable_env_checker=True, **options).unwrapped
-
-
-def inner(reference):
-    """Returns the agent's environment in the package's maze."""
-    return reference.point_env if hasattr(reference, "point_env") else reference.ant_env
-
-
-def test_every_current_maze_of_the_package_is_native():
-    known = [
-        id
-        for id in gymnasium.registry
-        if id.startswith("PointMaze_") or (id.startswith("AntMaze_") and id.endswith("-v5"))
-    ]
-    assert {*known} == {*MAZES} and len(MAZES) == 40
-    for id in MAZES:
+def test_every_current_maze_and_fetch_task_is_native():
+    current = r"PointMaze_.*|AntMaze_.*-v5|Fetch.*-v4"
+    assert {id for id in gymnasium.registry if re.fullmatch(current, id)} == {*IDS}
+    assert (len(MAZES), len(FETCH)) == (40, 8)
+    for id in IDS:
         assert gymnasium.spec(id).max_episode_steps == jaxenvs.registry[id].time_limit
 
 
-@pytest.mark.parametrize("id", [id for id in MAZES if "Dense" not in id])
-def test_models_and_spaces_of_mazes_are_those_of_the_package(id):
-    ours, reference = jaxenvs.make(id).unwrapped, theirs(id)
-    model = reference.model
-    for name in ("geom_pos", "geom_size", "geom_contype", "geom_conaffinity", "geom_margin"):
-        np.testing.assert_array_equal(getattr(ours._original, name), getattr(model, name))
+@pytest.mark.parametrize("id", [id for id in IDS if "Dense" not in id])
+def test_models_and_spaces_are_those_of_the_package(id):
+    ours, reference = jaxenvs.make(id).unwrapped, make_reference(id)
+    names = ("geom_pos", "geom_size", "geom_contype", "geom_conaffinity", "geom_margin", "eq_data")
+    for name in names:
+        expected = getattr(reference.model, name)
+        np.testing.assert_array_equal(getattr(ours._original, name), expected)
     shapes = {name: box.shape for name, box in reference.observation_space.items()}
     assert {name: box.shape for name, box in ours.observation_space.spaces.items()} == shapes
     assert ours.action_space == jaxenvs.spaces.from_gymnasium(reference.action_space)
-    for own, other in zip(
-        maze._places(ours._rows, ours.scale),
-        (reference.maze.unique_goal_locations, reference.maze.unique_reset_locations),
-        strict=True,
-    ):
+
+
+@pytest.mark.parametrize("id", [id for id in MAZES if "Dense" not in id])
+def test_goals_and_starts_are_in_the_cells_of_the_package(id):
+    ours, theirs = jaxenvs.make(id).unwrapped, make_reference(id).maze
+    expected = theirs.unique_goal_locations, theirs.unique_reset_locations
+    for own, other in zip(maze._places(ours._rows, ours.scale), expected, strict=True):
         assert {*map(tuple, own)} == {*map(tuple, other)} and len(own) == len(other)
 
 
-def follow(id, reference, begin, actions, **options):
+@pytest.mark.parametrize("id", [id for id in FETCH if "Dense" not in id])
+def test_the_arm_starts_where_that_of_the_package_does(id):
+    setup, reference = jaxenvs.make(id).unwrapped._setup, make_reference(id)
+    np.testing.assert_array_equal(setup.qpos, reference.initial_qpos)
+    np.testing.assert_array_equal(setup.qvel, reference.initial_qvel)
+    np.testing.assert_array_equal(setup.grip, reference.initial_gripper_xpos)
+    assert setup.height == getattr(reference, "height_offset", 0)
+
+
+def follow(id, reference, act):
     """Steps both from the same start: yields ours and the package's results of each step."""
     with jax.enable_x64(True):
-        env = jaxenvs.make(id, dtype="float64", time_limit=None, **options)
-        state, first = jax.jit(env.reset)(jax.random.key(3))
-        yield state, first, (begin(reference, state), 0.0, False, False, {})
+        env = jaxenvs.make(id, dtype="float64").unwrapped
+        state, timestep = jax.jit(env.reset)(jax.random.key(3))
+        yield state, timestep, (begin(reference, state), 0.0, False, False, {})
         step = jax.jit(env.step)
-        for i, action in enumerate(actions.astype(np.float32)):
+        for i in itertools.count():
+            action = np.asarray(act(i, timestep.observation), np.float32)
             state, timestep = step(state, action, jax.random.key(i))
             yield state, timestep, reference.step(action)
 
 
-def begin_in_maze(reference, state):
-    reference.reset(seed=0)
-    reference.goal = np.array(state.goal)
-    inner(reference).init_qpos[:2] = state.qpos[:2]
-    return reference._get_obs(inner(reference).reset()[0])
-
-
 @pytest.mark.parametrize("id", ["PointMaze_OpenDense-v3", "AntMaze_Medium_Diverse_GR-v5"])
 def test_steps_in_mazes_equal_those_of_the_package(id):
-    reference, generator = theirs(id), np.random.default_rng(0)
+    reference, generator = make_reference(id), np.random.default_rng(0)
     actions = generator.uniform(-1, 1, (240, *reference.action_space.shape))
     if "Point" in id:  # faster than what it is slowed down to; beyond the bounds of actions
         actions = np.repeat(actions[::40], 40, axis=0) * 1.5
     fastest, contacts = 0.0, 0
-    for state, timestep, (seen, reward, terminated, _, info) in follow(
-        id, reference, begin_in_maze, actions
-    ):
+    steps = follow(id, reference, lambda i, _: actions[i])
+    for state, timestep, (seen, reward, terminated, _, info) in itertools.islice(steps, 240):
         for name in GOALS:
             np.testing.assert_array_equal(timestep.observation[name], seen[name])
         np.testing.assert_allclose(timestep.reward, reward, rtol=1e-15)
@@ -97,6 +94,91 @@ def test_steps_in_mazes_equal_those_of_the_package(id):
         fastest = max(fastest, np.abs(state.qvel).max())
         contacts += reference.data.ncon > 0
     assert contacts > 60 and fastest > 5
+
+
+def grasp(generator):
+    """Returns a policy that goes to the object, or anywhere, and moves it."""
+
+    def act(i, seen):
+        noise = generator.uniform(-1.2, 1.2, 4)
+        rest = seen["observation"][6:9] if len(seen["observation"]) == 25 else np.zeros(3)
+        return noise if i % 40 >= 25 else np.append(8 * rest + noise[:3] / 4, noise[3])
+
+    return act
+
+
+@pytest.mark.parametrize("id", [id for id in FETCH if "Dense" not in id])
+def test_steps_of_fetch_equal_those_of_the_package(id):
+    reference = make_reference(id)
+    names, path = ("qpos", "qvel", "qacc_warmstart"), []
+    for state, timestep, (seen, reward, terminated, _, info) in itertools.islice(
+        follow(id, reference, grasp(np.random.default_rng(0))), 80
+    ):
+        row = np.asarray(state.kept).view(np.float64)  # the time is first
+        expected = np.concatenate([getattr(reference.data, name) for name in names])
+        np.testing.assert_array_equal(row[1 : 1 + len(expected)], expected)
+        for name in GOALS:  # the package sums velocities in another order
+            np.testing.assert_allclose(timestep.observation[name], seen[name], atol=1e-14)
+        assert float(timestep.reward) == reward and timestep.terminated == terminated
+        for name, value in info.items():
+            assert timestep.info[name] == value
+        path.append(np.asarray(timestep.observation["achieved_goal"]))
+    assert np.ptp(path, axis=0).max() > 0.1
+
+
+def test_steps_in_single_precision_are_close():
+    found = []
+    env = jaxenvs.make("FetchPush-v4")
+    state, timestep = jax.jit(env.reset)(jax.random.key(3))
+    act, step = grasp(np.random.default_rng(0)), jax.jit(env.step)
+    reference = make_reference("FetchPush-v4")
+    begin(reference, state.inner)
+    for i in range(20):
+        action = np.asarray(act(i, timestep.observation), np.float32)
+        state, timestep = step(state, action, jax.random.key(i))
+        seen = reference.step(action)[0]
+        assert {x.dtype for x in timestep.observation.values()} == {np.dtype(np.float32)}
+        found.append(np.abs(timestep.observation["observation"] - seen["observation"]).max())
+    assert max(found) < 2e-4
+
+
+@pytest.mark.parametrize(
+    ("id", "near", "far", "goal"),
+    [
+        ("FetchReach-v4", None, 0.15, (0.15, 0.15)),
+        ("FetchPush-v4", 0.1, 0.15, (0.15, 0)),
+        ("FetchSlide-v4", 0.1, 0.1, (0.3, 0)),
+        ("FetchPickAndPlace-v4", 0.1, 0.15, (0.15, 0.45)),
+    ],
+)
+def test_objects_and_goals_are_where_the_package_draws_them(id, near, far, goal):
+    env = jaxenvs.make(id).unwrapped
+    keys, setup = jax.random.split(jax.random.key(0), 4_000), env._setup
+    goals = np.asarray(jax.jit(jax.vmap(env._draw_goal))(keys))
+    across = goals[:, :2] - (setup.grip + env.offset)[:2]
+    up = goals[:, 2] - (setup.height if env.has_object else setup.grip[2])
+    assert np.abs(np.abs(across).max(0) - goal[0]).max() < 2e-3
+    assert np.abs(across.mean(0)).max() < 0.015
+    assert abs(up.max() - goal[1]) < 2e-3
+    if env.flies:
+        assert up.min() > -1e-6 and 0.45 < (up > 1e-6).mean() < 0.55
+    if env.has_object:
+        rest = np.asarray(jax.jit(jax.vmap(env._draw_object))(keys)) - setup.grip[:2]
+        assert np.linalg.norm(rest, axis=1).min() > near - 1e-6
+        assert abs(np.abs(rest).max() - far) < 2e-3 and np.abs(rest.mean(0)).max() < 0.01
+
+
+@pytest.mark.parametrize("id", ["FetchPush-v4", "FetchPickAndPlace-v4", "PointMaze_UMaze-v3"])
+def test_a_diverged_simulation_stays_and_truncates(id):
+    env = jaxenvs.make(id).unwrapped
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    action = np.full(env.action_space.shape, np.nan, np.float32)
+    after, timestep = jax.jit(env.step)(state, action, jax.random.key(0))
+    assert timestep.truncated and timestep.info["diverged"] and timestep.reward == 0
+    np.testing.assert_allclose(after.qpos, state.qpos, atol=2e-3)  # shut fingers
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(timestep.observation))
+    _, timestep = jax.jit(env.step)(after, np.zeros_like(action), jax.random.key(0))
+    assert not timestep.truncated
 
 
 @pytest.mark.parametrize("id", ["PointMaze_UMaze-v3", "AntMaze_Large_Diverse_G-v5"])
@@ -154,7 +236,7 @@ def test_rewards_of_other_goals_are_those_of_the_package(id):
     if "Maze" not in id:
         goals = achieved + goals / 8
     env = jaxenvs.make(id).unwrapped
-    expected = theirs(id).compute_reward(achieved, goals, {})
+    expected = make_reference(id).compute_reward(achieved, goals, {})
     found = env.compute_reward(np.float32(achieved), np.float32(goals))
     assert found.dtype == np.float32 and len(np.unique(found)) > 1
     np.testing.assert_allclose(found, expected, rtol=1e-4)
@@ -169,6 +251,7 @@ def test_rewards_of_other_goals_are_those_of_the_package(id):
         ("AntMaze_UMaze-v5", {"maze_map": ("11111", "10c01", "11111")}, "another cell"),
         ("AntMaze_UMaze-v5", {"maze_map": ("11", "11")}, "another cell"),
         ("AntMaze_UMaze-v5", {"reward_type": "shaped"}, "'sparse' or 'dense'"),
+        ("FetchReach-v4", {"engine": "mjx"}, 'expected "c".*meshes'),
         ("AntMaze_UMaze-v5", {"xml_file": "anty.xml"}, 'Close: "ant'),
     ],
 )
@@ -207,7 +290,7 @@ def test_pictures_have_the_goal():
     assert here.shape == (480, 480, 3) and min(red) > 100 and (here != there).sum() > 200
 
 
-@pytest.mark.parametrize("id", ["PointMaze_UMaze-v3"])
+@pytest.mark.parametrize("id", ["PointMaze_UMaze-v3", "FetchPickAndPlace-v4"])
 def test_tasks_pass_check_env(id):
     check_env(jaxenvs.make(id))
 
