@@ -171,9 +171,9 @@ def _cylinder_normal(hit: jax.Array, size: jax.Array) -> jax.Array:
 
 
 def _box_normal(hit: jax.Array, size: jax.Array) -> jax.Array:
-    scaled = hit / size
-    largest = jnp.abs(scaled).max(-1, keepdims=True)
-    return jnp.where(jnp.abs(scaled) == largest, jnp.sign(scaled), 0)
+    # Not by comparing numbers with their maximum: XLA may compute either twice, with other rounding.
+    axis = jnp.abs(hit / size).argmax(-1)[..., None]
+    return jnp.where(np.arange(3) == axis, jnp.sign(hit), 0)
 
 
 _SURFACES = {
@@ -183,6 +183,7 @@ _SURFACES = {
     _Kind.mjGEOM_CYLINDER: _cylinder,
     _Kind.mjGEOM_BOX: _box,
     _Kind.mjGEOM_ELLIPSOID: _ellipsoid,
+    _Kind.mjGEOM_MESH: _ellipsoid,  # about as large
 }
 _NORMALS = {
     _Kind.mjGEOM_SPHERE: lambda hit, size: _unit(hit),
@@ -190,4 +191,5 @@ _NORMALS = {
     _Kind.mjGEOM_CYLINDER: _cylinder_normal,
     _Kind.mjGEOM_BOX: _box_normal,
     _Kind.mjGEOM_ELLIPSOID: lambda hit, size: _unit(hit / size**2),
+    _Kind.mjGEOM_MESH: lambda hit, size: _unit(hit / size**2),
 }

@@ -280,6 +280,13 @@ def test_a_missing_package_names_its_extra(monkeypatch):
         jaxenvs.make("PointMaze_UMaze-v3")
 
 
+def test_the_sides_of_boxes_have_one_shade():
+    env = jaxenvs.make("FetchPush-v4").unwrapped
+    state, _ = jax.jit(env.reset)(jax.random.key(1))
+    front = np.asarray(jax.jit(env.render)(state))[340:400, 160:280].astype(int)
+    assert np.ptp(front, axis=(0, 1)).max() < 20  # of the table
+
+
 def test_pictures_have_the_goal():
     env = jaxenvs.make("PointMaze_UMaze-v3").unwrapped
     state, _ = jax.jit(env.reset)(jax.random.key(0))
