@@ -51,6 +51,7 @@ def _diverse(rows: tuple[str, ...], spots: str) -> dict[str, tuple[str, ...]]:
 
 
 # Rows of cells: 1 is a wall, 0 is free, the agent can start at r, the goal can be at g, both at c.
+# Without such cells, both can be in any free cell.
 MAPS = {
     "UMaze": _UMAZE,
     **{
@@ -71,9 +72,7 @@ class Maze(GoalTask[S]):
     A subclass adds the agent.
     """
 
-    # One of MAPS, or rows of cells: 1 is a wall, 0 is free. The agent starts at r, the goal is at
-    # g, c is both; without such cells, both can be in any free cell.
-    maze_map: str | tuple[str, ...] = struct.static("UMaze")
+    maze_map: str | tuple[str, ...] = struct.static("UMaze")  # a name in MAPS, or rows as there
     continuing_task: bool = struct.static(True)  # whether an episode goes on at the goal
     reset_target: bool = struct.static(False)  # whether a goal that was reached moves elsewhere
     position_noise_range: float = 0.25  # in cells, how far start and goal are from the middle
