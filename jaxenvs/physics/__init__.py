@@ -41,3 +41,15 @@ def check_engine(caller: str, name: str) -> str:
             f'{caller} got engine={name!r}; expected {", ".join(map(repr, ENGINES))}, or "auto".'
         )
     return name
+
+
+def check_only_c(caller: str, name: str, why: str) -> None:
+    """Checks the engine of a task that MJX cannot simulate.
+
+    Raises:
+        ParameterError: it is not "c".
+    """
+    if name != "c":
+        raise ParameterError(
+            f'{caller} got engine={name!r}, but MJX {why}.  Pass engine="c", which runs on CPUs.'
+        )

@@ -52,6 +52,7 @@ _CONSTANTS = (  # of the model, which `mj_setConst` computes, but those of camer
     *("body_subtreemass", "bvh_aabb", "dof_M0", "dof_invweight0", "dof_length", "geom_aabb"),
     *("geom_rbound", "geom_sameframe", "jnt_actuatorid", "tendon_invweight0", "tendon_length0"),
 )
+_HEIGHTS = "hfield_data"  # of the model, float32
 _START, _FORCES, _BEGIN, _RAISE = 1, 2, 4, 8  # modes of native/physics.h
 
 # Warnings after which a result is not one of physics. MuJoCo resets such a simulation silently.
@@ -105,6 +106,15 @@ def place(plan: Plan, changes: Mapping[str, Any], qpos: jax.Array, wanted: Any =
     return start(plan, changes, qpos, jnp.zeros(plan.original.nv, plan.dtype), None, wanted)
 
 
+def activated(plan: Plan, act: jax.Array) -> Any:
+    """Returns what `start` takes as `kept` for actuators with activations: float[na]."""
+    first = jnp.asarray(_engine(plan.original).first)
+    place = 2 * (1 + plan.original.nq + plan.original.nv)  # after the time and what moves
+    with jax.enable_x64(True):
+        words = jax.lax.bitcast_convert_type(act.astype(jnp.float64), jnp.uint32)
+    return first.at[place : place + words.size].set(words.reshape(-1))
+
+
 def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the arrays that can have other values in an instance."""
     found, batch = {}, Batch(original, 1, nthread=1)
@@ -152,6 +162,8 @@ def _call(
             made = engine.constants
         else:
             changes = {**changes, **kept["constants"]}
+    terrain = [name for name in changes if name == _HEIGHTS]
+    changed = [name for name in changes if name != _HEIGHTS]
     call = _Call(
         engine=engine,
         steps=plan.steps,
@@ -159,7 +171,8 @@ def _call(
         num_threads=plan.num_threads or num_cores(),
         places=[engine.places[int(bit)] for bit in writes],
         fields=[name for name, _ in (*fields, *precise)],
-        expanded=list(changes),
+        expanded=changed,
+        has_heights=bool(terrain),
         constants=made,
     )
     results = [
@@ -173,7 +186,8 @@ def _call(
         jnp.reshape(jnp.asarray(wanted, bool), (1,)),
         *(qpos, qvel),
         *writes.values(),
-        *(jnp.reshape(jnp.asarray(value), (-1,)) for value in changes.values()),
+        *(jnp.reshape(jnp.asarray(changes[name]), (-1,)) for name in changed),
+        *(jnp.asarray(changes[name], jnp.float32) for name in terrain),
     ]
     row, flags, *found = ffi.call(_runner(call), results, *operands)
     seen = [
@@ -198,6 +212,7 @@ class _Call:
     places: list[int]  # of what is written, in the row
     fields: list[str]  # of the data
     expanded: list[str]  # arrays of the model, among the operands
+    has_heights: bool  # whether the last operand has those of a terrain, float32
     constants: list[str]  # arrays of the model that follow from others, among the results
 
 
@@ -220,6 +235,7 @@ def _run(call: _Call, devices: int, shapes: Any, *operands: jax.Array) -> Any:
         places=np.array(call.places, np.int64),
         fields=np.array([table.index(name) for name in call.fields], np.int32),
         expanded=",".join(call.expanded),
+        has_heights=call.has_heights,
         constants=",".join(call.constants),
     )
 
@@ -255,8 +271,9 @@ def _simulate(call: _Call, operands: Sequence[np.ndarray], results: Sequence[np.
             result[...] = 0
         results[0][...] = row
         return
-    model = copy.copy(engine.model) if call.expanded else engine.model
-    for name, value in zip(call.expanded, others[num_writes:], strict=True):
+    changed = [*call.expanded, *[_HEIGHTS] * call.has_heights]
+    model = copy.copy(engine.model) if changed else engine.model
+    for name, value in zip(changed, others[num_writes:], strict=True):
         *path, last = name.split(".")
         owner = functools.reduce(getattr, path, model)
         value = value.view(np.float64) if value.dtype == np.uint32 else value
@@ -325,6 +342,7 @@ class _Physics(ctypes.Structure):  # jx_physics
         *((name, ctypes.c_int32) for name in ("num_parts", "row_size", "num_warnings")),
         *((name, ctypes.c_int32) for name in ("qpos", "qvel")),
         ("diverged", ctypes.c_uint32),
+        *((name, ctypes.c_int64) for name in ("heights", "model_size")),
     )
 
 
@@ -365,6 +383,7 @@ class _Engine:
         mujoco.mj_saveModel(model, None, content)
         digest = hashlib.sha256(mujoco.mj_versionString().encode() + content.tobytes())
         self.id = int.from_bytes(digest.digest()[:8], "little", signed=True)
+        heights, model_size = _heights(model)
         described = _Physics(
             mujoco=ctypes.addressof(_functions()),
             model=model._address,
@@ -377,6 +396,8 @@ class _Engine:
             qpos=self.places[int(_State.mjSTATE_QPOS)],
             qvel=self.places[int(_State.mjSTATE_QVEL)],
             diverged=sum(1 << int(warning) for warning in _DIVERGED),
+            heights=heights,
+            model_size=model_size,
         )
         with contextlib.suppress(NativePartMissing):
             register = xla_library().jaxenvs_physics_register
@@ -420,6 +441,19 @@ def _fields(data: mujoco.MjData) -> dict[str, _Field]:
         if not wanted:
             break
     return dict(sorted(found.items()))
+
+
+def _heights(model: mujoco.MjModel) -> tuple[int, int]:
+    """Returns where mjModel has the heights of its terrain, if any, and where mjModel ends."""
+    if not model.nhfielddata:
+        return 0, 0
+    heights, place = model.hfield_data.__array_interface__["data"][0], 0
+    for offset, word in _memory(model._address):
+        if word == heights:
+            place = offset
+        if word == model.signature & 0xFFFFFFFFFFFFFFFF:  # the last field
+            return place, offset + 8
+    raise AssertionError
 
 
 def _words(model: mujoco.MjModel, name: str) -> np.ndarray:

@@ -64,6 +64,8 @@ struct jx_physics {
   int32_t num_parts, row_size, num_warnings;
   int32_t qpos, qvel;  // places in the row
   uint32_t diverged;   // bits of the warnings after which a result is not one of physics
+  int64_t heights;     // offset of hfield_data in mjModel
+  int64_t model_size;  // bytes of mjModel without its arrays, if it has heights
 };
 }
 
@@ -234,7 +236,20 @@ struct Request {
   const jx_physics *model;
   int steps, mode;
   std::vector<Result> results;
+  const Operand *heights;  // of the terrain of each simulation, or none
 };
+
+thread_local std::vector<uint8_t> own_model;  // with the terrain of one simulation
+
+// Returns the model with the heights of a simulation's terrain, which mjb_expand does not take.
+// All other arrays are those of `model`, so that terrains cost no memory and no time.
+const void *with_heights(const void *model, const Request &request, int simulation) {
+  auto bytes = static_cast<const uint8_t *>(model);
+  own_model.assign(bytes, bytes + request.model->model_size);
+  auto heights = request.heights->row(simulation);
+  memcpy(own_model.data() + request.model->heights, &heights, sizeof heights);
+  return own_model.data();
+}
 
 // Leaves no object with a destructor: MuJoCo's errors jump out of this function.
 void each(const void *model, void *data, int simulation, void *argument) {
@@ -242,6 +257,7 @@ void each(const void *model, void *data, int simulation, void *argument) {
   auto mujoco = request->model->mujoco;
   bool is_start = request->mode & kStart;
   is_stepping = true;
+  if (request->heights) model = with_heights(model, *request, simulation);
   if (is_start) {
     // `data` has served other simulations, and `forward` does not compute all that there is.
     for (auto &result : request->results)
@@ -271,11 +287,11 @@ void each(const void *model, void *data, int simulation, void *argument) {
 }
 
 // Operands: rows, whether a simulation is wanted, qpos, qvel, what is written into the rows at
-// `places`, and the fields of the model `expanded`. Results: rows, flags, the fields of the data
+// `places`, the fields of the model `expanded`, heights if `has_heights`. Results: rows, flags, the fields of the data
 // `fields`, and the fields of the model `constants`, which follow from others.
 ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, int32_t steps,
                 int32_t mode, int32_t threads, ffi::Span<const int64_t> places,
-                ffi::Span<const int32_t> fields, std::string_view expanded,
+                ffi::Span<const int32_t> fields, std::string_view expanded, bool has_heights,
                 std::string_view constants) {
   jx_physics model;
   {
@@ -324,7 +340,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, in
   for (int64_t i = 0; i < count; i++)
     if (*operands[1].row(i)) ids.push_back((int)i);
   for (int64_t i = 0; i < count; i++) load(i);
-  size_t num_given = args.size() - 4 - places.size();
+  size_t num_given = args.size() - 4 - places.size() - has_heights;
   for (int i : ids)
     for (size_t k = 0; k < num_given; k++) {
       auto &to = batch.expanded[k];
@@ -332,7 +348,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, in
                                            to.element_size);
     }
 
-  Request request = {&model, steps, mode, {}};
+  Request request = {&model, steps, mode, {}, has_heights ? &operands.back() : nullptr};
   for (size_t k = 0; k < fields.size(); k++) {
     auto to = **rets.get<ffi::AnyBuffer>(2 + k);
     bool is_double = to.element_type() == ffi::DataType::F64;

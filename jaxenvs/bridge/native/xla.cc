@@ -312,6 +312,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_physics_handler, physics::call,
                                   .Attr<ffi::Span<const int64_t>>("places")
                                   .Attr<ffi::Span<const int32_t>>("fields")
                                   .Attr<std::string_view>("expanded")
+                                  .Attr<bool>("has_heights")
                                   .Attr<std::string_view>("constants"));
 #pragma GCC visibility pop
 
