@@ -1,5 +1,6 @@
 """Pictures of MuJoCo models in pure JAX: one ray per pixel, from a camera that follows a body."""
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from jaxenvs import loops
 from jaxenvs.physics.models import Fields, Model
 
 FIELDS = ("xpos", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat")  # of the data
@@ -16,7 +18,7 @@ FRAME_SHAPE = (480, 480)  # height, width
 _FIELD_OF_VIEW = 45.0  # degrees, MuJoCo's default
 _SKY = ((0.82, 0.86, 0.9), (0.35, 0.5, 0.68))  # at the horizon, above
 _TILES = ((0.28, 0.34, 0.4), (0.2, 0.25, 0.3))
-_GROUPS = 3  # geoms and sites of higher groups are hidden, as in MuJoCo
+_GROUPS = 3  # geoms and sites of further groups are hidden, as in MuJoCo
 _NO_COLOR = (0.5, 0.5, 0.5, 1)  # MuJoCo's default
 _FAR = 1e6
 
@@ -33,7 +35,8 @@ def draw(
         original: the model, which has the colors.
         data: where bodies are, `FIELDS`.
         camera: the body that it follows and, with defaults, its `distance` in m, its `elevation`
-            in degrees, and the `height` that it looks at if not the body's.
+            in degrees, the `height` that it looks at if not the body's, and how many `groups` of
+            geoms and sites it shows.
     """
     elevation = math.radians(camera.get("elevation", -20.0))
     forward = np.array([0, math.cos(elevation), math.sin(elevation)], np.float32)
@@ -46,10 +49,9 @@ def draw(
     sky = np.clip(2 * directions[..., 2:], 0, 1)
     picture = jnp.asarray(np.array(_SKY[0]) * (1 - sky) + np.array(_SKY[1]) * sky, jnp.float32)
     rays = jnp.asarray(directions)
-    nearest = jnp.full(FRAME_SHAPE, _FAR)
-    for name, i, kind, rgb in _visible(original):
-        place, turn = (getattr(data, f"{name}_{part}")[i] for part in ("xpos", "xmat"))
-        size = getattr(model, f"{name}_size")[i]
+
+    def add(kind: mujoco.mjtGeom, drawn: Any, shape: Any) -> tuple[Any, None]:
+        (picture, nearest), (place, turn, size, rgb) = drawn, shape
         start, local = (eye - place) @ turn, rays @ turn
         distance = _SURFACES[kind](start, local, size)
         hit = start + distance[..., None] * local
@@ -60,8 +62,25 @@ def draw(
             color = _shade(rgb, _NORMALS[kind](hit, size), local, turn[2])
         is_nearer = distance < nearest
         picture = jnp.where(is_nearer[..., None], color, picture)
-        nearest = jnp.where(is_nearer, distance, nearest)
-    return jnp.clip(255 * picture, 0, 255).astype(jnp.uint8)
+        return (picture, jnp.where(is_nearer, distance, nearest)), None
+
+    drawn = picture, jnp.full(FRAME_SHAPE, _FAR)
+    shapes = [*_visible(original, camera.get("groups", _GROUPS))]
+    for kind in _SURFACES:  # a loop over the shapes of a kind compiles faster than all of them
+        of_kind = [
+            (
+                getattr(data, f"{name}_xpos")[i],
+                getattr(data, f"{name}_xmat")[i],
+                getattr(model, f"{name}_size")[i],
+                rgb,
+            )
+            for name, i, each, rgb in shapes
+            if each == kind
+        ]
+        if of_kind:
+            stacked = [jnp.stack(parts) for parts in zip(*of_kind, strict=True)]
+            drawn, _ = loops.scan(functools.partial(add, kind), drawn, stacked)
+    return jnp.clip(255 * drawn[0], 0, 255).astype(jnp.uint8)
 
 
 def _rays(forward: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -74,7 +93,9 @@ def _rays(forward: np.ndarray, right: np.ndarray) -> np.ndarray:
     return (rays / np.linalg.norm(rays, axis=-1, keepdims=True)).astype(np.float32)
 
 
-def _visible(original: mujoco.MjModel) -> Iterator[tuple[str, int, mujoco.mjtGeom, np.ndarray]]:
+def _visible(
+    original: mujoco.MjModel, num_groups: int
+) -> Iterator[tuple[str, int, mujoco.mjtGeom, np.ndarray]]:
     """Yields "geom" or "site", the index, the shape, and the color of what MuJoCo shows."""
     for name in ("geom", "site"):
         kinds, groups, colors, materials = (
@@ -83,15 +104,15 @@ def _visible(original: mujoco.MjModel) -> Iterator[tuple[str, int, mujoco.mjtGeo
         for i, (kind, material) in enumerate(zip(map(_Kind, kinds), materials, strict=True)):
             has_own = material < 0 or (colors[i] != _NO_COLOR).any()
             *rgb, alpha = colors[i] if has_own else original.mat_rgba[material]
-            if kind in _SURFACES and groups[i] < _GROUPS and alpha > 0:
-                yield name, i, kind, np.array(rgb)
+            if kind in _SURFACES and groups[i] < num_groups and alpha > 0:
+                yield name, i, kind, np.array(rgb, np.float32)
 
 
-def _shade(rgb: np.ndarray, normal: jax.Array, ray: jax.Array, up: jax.Array) -> jax.Array:
+def _shade(rgb: jax.Array, normal: jax.Array, ray: jax.Array, up: jax.Array) -> jax.Array:
     """Returns the color under a lamp at the camera and a light from above."""
     lamp = jnp.clip(-(normal * ray).sum(-1, keepdims=True), 0, 1)
     light = jnp.clip((normal * up).sum(-1, keepdims=True), 0, 1)
-    return jnp.asarray(rgb) * (0.25 + 0.45 * lamp + 0.4 * light)
+    return rgb * (0.25 + 0.45 * lamp + 0.4 * light)
 
 
 # Distances along rays to surfaces, in the frame of a geom. `start` is [3], `ray` is [H, W, 3].
