@@ -5,6 +5,7 @@ from jaxenvs.envs.dm_control.ball_in_cup import BallInCup as BallInCup
 from jaxenvs.envs.dm_control.base import ControlState as ControlState
 from jaxenvs.envs.dm_control.cartpole import Cartpole as Cartpole
 from jaxenvs.envs.dm_control.cheetah import Cheetah as Cheetah
+from jaxenvs.envs.dm_control.dog import Dog as Dog
 from jaxenvs.envs.dm_control.finger import Finger as Finger
 from jaxenvs.envs.dm_control.fish import Fish as Fish
 from jaxenvs.envs.dm_control.hopper import Hopper as Hopper
@@ -15,6 +16,7 @@ from jaxenvs.envs.dm_control.manipulator import Manipulator as Manipulator
 from jaxenvs.envs.dm_control.pendulum import Pendulum as Pendulum
 from jaxenvs.envs.dm_control.point_mass import PointMass as PointMass
 from jaxenvs.envs.dm_control.quadruped import Quadruped as Quadruped
+from jaxenvs.envs.dm_control.quadruped import QuadrupedEscape as QuadrupedEscape
 from jaxenvs.envs.dm_control.reacher import Reacher as Reacher
 from jaxenvs.envs.dm_control.stacker import Stacker as Stacker
 from jaxenvs.envs.dm_control.swimmer import Swimmer as Swimmer
