@@ -115,6 +115,10 @@ def activated(plan: Plan, act: jax.Array) -> Any:
     return first.at[place : place + words.size].set(words.reshape(-1))
 
 
+def check(caller: str, original: mujoco.MjModel) -> None:
+    """Checks that C MuJoCo can simulate a model, which it can."""
+
+
 def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the arrays that can have other values in an instance."""
     found, batch = {}, Batch(original, 1, nthread=1)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import loops
+from jaxenvs.errors import ParameterError
 from jaxenvs.physics.mjx_functions import Data, Model, conventions, mjx
 from jaxenvs.physics.models import Plan, Simulated, simulated
 
@@ -79,6 +80,25 @@ def place(plan: Plan, changes: Mapping[str, Any], qpos: jax.Array, wanted: Any =
         model = _put(plan.original, plan.dtype, changes)
         data = mjx.kinematics(model, mjx.make_data(model).replace(qpos=qpos))
         return simulated(plan, {}, jnp.bool_(False), *_fields(plan, data, model))
+
+
+def check(caller: str, original: mujoco.MjModel) -> None:
+    """Checks that MJX can simulate a model.
+
+    Raises:
+        ParameterError: it cannot.
+    """
+    why = None
+    try:
+        _put_once(original, "float32")
+    except NotImplementedError as error:
+        why = str(error)
+    if original.na and original.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
+        why = "it does not integrate activations with the Runge-Kutta method"
+    if why:
+        raise ParameterError(
+            f'{caller} cannot be simulated by engine="mjx": {why}.  Pass engine="c".'
+        )
 
 
 def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:

@@ -76,6 +76,7 @@ class Simulation(Environment[S]):
         if self.num_threads is not None:
             check_integer(ParameterError, f"{name} got num_threads", self.num_threads)
         original = self._original  # raises if there is no such model
+        self._engine.check(name, original)
         if self.physics is not None:
             models.check_changes(original, self.physics, self._engine.changeable(original))
 

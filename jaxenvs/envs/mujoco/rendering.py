@@ -192,7 +192,7 @@ def _cylinder_normal(hit: jax.Array, size: jax.Array) -> jax.Array:
 
 
 def _box_normal(hit: jax.Array, size: jax.Array) -> jax.Array:
-    # Not by comparing numbers with their maximum: XLA may compute either twice, with other rounding.
+    # Not by comparing numbers with their maximum: XLA may compute either twice and round otherwise.
     axis = jnp.abs(hit / size).argmax(-1)[..., None]
     return jnp.where(np.arange(3) == axis, jnp.sign(hit), 0)
 

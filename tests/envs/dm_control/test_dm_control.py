@@ -98,12 +98,11 @@ def test_rewards_depend_on_sizes_of_physics():
     usual = jaxenvs.make(REACHER).unwrapped
     sizes = usual._original.geom_size.copy()
     sizes[usual._original.geom("target").id, 0] = 1
-    state, _ = jax.jit(usual.reset)(jax.random.key(0))
 
     @jax.jit
     def reward(sizes):
-        env = usual.replace(physics={"geom_size": sizes})
-        return env.step(state, jnp.zeros(2), jax.random.key(0))[1].reward
+        env, key = usual.replace(physics={"geom_size": sizes}), jax.random.key(0)
+        return env.step(env.reset(key)[0], jnp.zeros(2), key)[1].reward
 
     assert reward(usual._original.geom_size) == 0 and reward(sizes) == 1
 

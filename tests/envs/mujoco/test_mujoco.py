@@ -1,181 +1,25 @@
 """Gymnasium's MuJoCo tasks. tests/parity compares them with Gymnasium's."""
 
-import contextlib
-import functools
 import inspect
 
 import gymnasium
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.envs.mujoco import InvertedPendulum, physics
-from jaxenvs.envs.mujoco._mjx import conventions, mjx, mujoco
+from jaxenvs.envs.mujoco import InvertedPendulum
 from jaxenvs.errors import ActionError, ParameterError
 from jaxenvs.faces._third_party import make_batch_for, make_env_for
 from jaxenvs.faces.gym_env import innermost
+from jaxenvs.physics import models
 from jaxenvs.testing import check_env
 from tests.ids import physics_ids
 
 IDS = [id for id in physics_ids() if jaxenvs.registry[id].family == "mujoco"]
 SMALL = "InvertedPendulum-v5"
-GEOMS = {  # pairs of geoms that touch, not in general position
-    "steep capsule": '<geom type="plane" size="1 1 1"/>'
-    '<body pos="0 0 .29"><freejoint/><geom type="capsule" size=".1 .2" euler="12 7 40"/></body>',
-    "upright capsule": '<geom type="plane" size="1 1 1"/>'
-    '<body pos="0 0 .29"><freejoint/><geom type="capsule" size=".1 .2"/></body>',
-    "tilted box": '<geom type="plane" size="1 1 1"/>'
-    '<body pos="0 0 .19"><freejoint/><geom type="box" size=".1 .3 .2" euler="2 1 40"/></body>',
-    "sphere and capsule": '<body pos=".06 .09 .21"><freejoint/><geom size=".1"/></body>'
-    '<body><freejoint/><geom type="capsule" size=".1 .2" euler="12 27 40"/></body>',
-    "capsule and edge": '<body pos="0 0 .17"><freejoint/><geom type="box" size=".2 .3 .1"/></body>'
-    '<body pos=".265 .1 .335"><freejoint/>'
-    '<geom type="capsule" size=".1 .2" euler="5 130 10"/></body>',
-    "two capsules": '<body pos=".06 .1 .11"><freejoint/>'
-    '<geom type="capsule" size=".1 .2" euler="80 0 10"/></body>'
-    '<body><freejoint/><geom type="capsule" size=".1 .2" euler="12 27 40"/></body>',
-    "two capsules, end to end": '<body pos=".1 .05 .42"><freejoint/>'
-    '<geom type="capsule" size=".1 .2" euler="8 20 10"/></body>'
-    '<body><freejoint/><geom type="capsule" size=".1 .2" euler="12 27 40"/></body>',
-    "box on box": '<body><freejoint/><geom type="box" size=".2 .3 .1" euler="2 1 40"/></body>'
-    '<body pos=".1 0 .19"><freejoint/><geom type="box" size=".1 .3 .1"/></body>',
-    "crossed edges": '<body><freejoint/><geom type="box" size=".1 .3 .1" euler="4 45 2"/></body>'
-    '<body pos=".02 .01 .27"><freejoint/>'
-    '<geom type="box" size=".3 .1 .1" euler="45 3 1"/></body>',
-}
-
-
-@contextlib.contextmanager
-def usual_promotion():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
-def contacts_in_c(data):
-    """Returns the distances, points, and frames of C MuJoCo's contacts: a list of [13]."""
-    return [np.concatenate([[c.dist], c.pos, c.frame]) for c in data.contact]
-
-
-def contacts_in_mjx(model, qpos):
-    """Returns those of MJX's contacts, [n, 13], and their geoms, [n, 2]."""
-    there = mjx.put_model(model, impl="jax")
-    data = mjx.make_data(there).replace(qpos=qpos)
-    found = mjx.collision(there, mjx.kinematics(there, data))._impl.contact
-    return jnp.column_stack([found.dist, found.pos, found.frame.reshape(-1, 9)]), found.geom
-
-
-@functools.cache
-def contacts():
-    """Returns the contacts of C MuJoCo, of ours, and of plain MJX: {name: [n, 13]} of each.
-
-    One model has all pairs; geoms of different pairs do not collide. Contacts are sorted by
-    distance.
-    """
-    bodies = "".join(
-        xml.replace("<geom", f'<geom contype="{1 << i}" conaffinity="{1 << i}"')
-        for i, xml in enumerate(GEOMS.values())
-    )
-    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
-    data = mujoco.MjData(model)
-    mujoco.mj_forward(model, data)
-    numbers = {}
-
-    def split(rows, geoms):
-        """Returns the rows of each pair that are in contact: as many as in C, which come first."""
-        found, pair = {}, model.geom_contype[np.asarray(geoms)[:, 0]]
-        for i, name in enumerate(GEOMS):
-            of_pair = np.asarray(rows)[pair == 1 << i]
-            number = numbers.setdefault(name, len(of_pair))
-            found[name] = of_pair[np.argsort(of_pair[:, 0])][:number]
-        return found
-
-    def collide(qpos):
-        return contacts_in_mjx(model, qpos)
-
-    theirs = split(contacts_in_c(data), data.contact.geom)
-    assert all(numbers.values())
-    with conventions("float64"):
-        ours = split(*jax.jit(collide)(model.qpos0))
-    with jax.enable_x64(True), usual_promotion():
-        plain = split(*jax.jit(lambda qpos: collide(qpos))(model.qpos0))  # not the program above
-    return theirs, ours, plain
-
-
-@pytest.mark.parametrize("name", GEOMS)
-def test_contacts_are_those_of_c_mujoco(name):
-    theirs, ours, _ = contacts()
-    np.testing.assert_allclose(ours[name], theirs[name], atol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("steep capsule", 0.1),
-        ("tilted box", 0.1),
-        ("sphere and capsule", 1e-7),
-        ("capsule and edge", 1e-7),
-        ("two capsules", 1e-7),
-        ("box on box", 1e-3),
-        ("crossed edges", 1e-3),
-    ],
-)
-def test_plain_mjx_has_other_contacts(name, error):
-    # If this fails, the installed MJX is mended: remove our function from `_mjx`.
-    theirs, _, plain = contacts()
-    assert np.abs(plain[name] - theirs[name]).max() > error
-
-
-@pytest.mark.parametrize("is_planar", [False, True])
-def test_contacts_of_boxes_are_those_of_c_mujoco(is_planar):
-    sizes = (".1 .2 .1",) * 2 if is_planar else (".1 .2 .3", ".25 .15 .1")
-    bodies = "".join(f'<body><freejoint/><geom type="box" size="{s}"/></body>' for s in sizes)
-    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
-    data, generator = mujoco.MjData(model), np.random.default_rng(0)
-    places, expected = [], []
-    while len(expected) < 300:
-        position, rotation = generator.normal(0, 0.12, (2, 3)), generator.normal(size=(2, 4))
-        if is_planar:  # as in the stacker: sides touch along their whole width
-            position[:, 1], rotation[:, [1, 3]] = 0, 0
-        elif generator.random() < 0.3:  # almost aligned
-            rotation[1] = rotation[0] + rotation[1] * 10.0 ** generator.integers(-9, 0)
-        rotation /= np.linalg.norm(rotation, axis=1, keepdims=True)
-        data.qpos[:] = np.concatenate([position, rotation], axis=1).ravel()
-        mujoco.mj_forward(model, data)
-        if data.ncon:
-            places.append(data.qpos.copy())
-            expected.append(contacts_in_c(data))
-    with conventions("float64"):
-        collide = jax.jit(jax.vmap(lambda qpos: contacts_in_mjx(model, qpos)[0]))
-        found = np.asarray(collide(np.stack(places)))
-    for ours, theirs in zip(found, expected, strict=True):
-        ours = ours[ours[:, 0] <= 0]
-        assert len(ours) == len(theirs)
-        apart = np.abs(ours[:, None] - theirs).max(axis=2)
-        assert max(apart.min(axis=0).max(), apart.min(axis=1).max()) < 1e-13
-    # Faces overlap in several corners; edges cross in one point.
-    assert {len(each) for each in expected} == ({2, 4} if is_planar else {*range(1, 8)})
-
-
-@pytest.mark.slow
-def test_the_line_search_gives_the_bits_of_mjx():
-    xml = (
-        '<geom type="plane" size="1 1 1"/><body pos="0 0 .08"><freejoint/><geom size=".1"/></body>'
-    )
-    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{xml}</worldbody></mujoco>")
-
-    def simulate(velocity):
-        there = mjx.put_model(model, impl="jax")
-        data = mjx.make_data(there).replace(qvel=velocity)
-        return jax.lax.fori_loop(0, 4, lambda _, data: mjx.step(there, data), data).qvel
-
-    velocities = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
-    with usual_promotion():
-        plain = jax.jit(jax.vmap(simulate))(velocities)
-    with conventions("float32"):
-        ours = jax.jit(jax.vmap(lambda velocity: simulate(velocity)))(velocities)
-    np.testing.assert_array_equal(ours, plain)
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -203,13 +47,11 @@ def test_every_option_of_gymnasium_has_its_default(id):
         assert ours[name] == value, name
 
 
-@pytest.mark.slow
 def test_changed_physics_change_the_motion_of_each_instance():
     gravity = np.array([[0.0, 0.0, -9.81], [0.0, 0.0, 0.0], [0.0, 0.0, 9.81]])
     env = jaxenvs.make_vec(
         SMALL,
         3,
-        engine="mjx",
         batched=["physics"],
         physics={"opt.gravity": gravity},
         reset_noise_scale=0.0,
@@ -232,7 +74,7 @@ def test_changed_physics_change_the_motion_of_each_instance():
 
 @pytest.mark.slow
 def test_step_can_be_differentiated_forward():
-    env = jaxenvs.make(SMALL).unwrapped
+    env = jaxenvs.make(SMALL, engine="mjx").unwrapped
     state, _ = jax.jit(env.reset)(jax.random.key(0))
 
     def angle(action):
@@ -267,19 +109,30 @@ def test_wrong_parameters_are_refused(options, message):
 
 def test_own_model_file_is_loaded(tmp_path):
     path = tmp_path / "heavy.xml"
-    path.write_text((physics._assets() / "ant.xml").read_text().replace("5.0", "50.0"))
-    assert physics.load(str(path)).body_mass[1] == pytest.approx(
-        10 * physics.load("ant.xml").body_mass[1]
+    path.write_text((models._assets() / "ant.xml").read_text().replace("5.0", "50.0"))
+    assert models.load(str(path)).body_mass[1] == pytest.approx(
+        10 * models.load("ant.xml").body_mass[1]
     )
     assert jaxenvs.make("Ant-v5", xml_file=str(path)).observation_space.shape == (105,)
 
 
-def test_actuators_with_a_state_are_refused(tmp_path):
+def test_actuators_with_a_state_need_c(tmp_path):
     path = tmp_path / "slow.xml"
-    text = (physics._assets() / "inverted_pendulum.xml").read_text()
+    text = (models._assets() / "inverted_pendulum.xml").read_text()
     path.write_text(text.replace("<motor", '<general dyntype="filter" dynprm="1"'))
-    with pytest.raises(ParameterError, match=r'whose actuators have a state.*engine="pool"'):
-        jaxenvs.make(SMALL, xml_file=str(path))
+    with pytest.raises(ParameterError, match=r'engine="mjx": it does not integrate.*engine="c"'):
+        jaxenvs.make(SMALL, xml_file=str(path), engine="mjx")
+    env = jaxenvs.make(SMALL, xml_file=str(path)).unwrapped
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    data = mujoco.MjData(env._original)
+    data.qpos[:], data.qvel[:] = state.qpos, state.qvel
+    mujoco.mj_forward(env._original, data)
+    for _ in range(3):
+        state, timestep = jax.jit(env.step)(state, np.ones(1, np.float32), jax.random.key(0))
+        data.ctrl[:] = 1
+        mujoco.mj_step(env._original, data, 2)
+    expected = np.concatenate([data.qpos, data.qvel]).astype(np.float32)
+    np.testing.assert_array_equal(timestep.observation, expected)
 
 
 def test_actions_are_not_broadcast():
@@ -352,10 +205,10 @@ def play(env, steps=12):
 @pytest.mark.parametrize(
     ("id", "mode"),
     [
-        pytest.param(SMALL, "same_step", marks=pytest.mark.slow),
+        (SMALL, "same_step"),
         ("Swimmer-v5", "same_step"),  # its reward is a velocity
-        pytest.param("Hopper-v5", "next_step", marks=pytest.mark.slow),
-        pytest.param("Ant-v5", "same_step", marks=pytest.mark.slow),
+        ("Hopper-v5", "next_step"),
+        ("Ant-v5", "same_step"),
     ],
 )
 def test_batches_agree_with_those_of_gymnasiums_own_task(id, mode):
