@@ -20,7 +20,7 @@ _ADAPTERS = {
     "jaxtari": ("jaxtari", "from_jaxtari"),
     "jumanji": ("jumanji", "from_jumanji"),
     "kinetix": ("kinetix", "from_kinetix"),
-    "mujoco": ("mjx", "from_mjx"),
+    "mujoco": ("mujoco", "from_mujoco"),
     "mujoco_playground": ("playground", "from_playground"),
     "navix": ("navix", "from_navix"),
     "pgx": ("pgx", "from_pgx"),
@@ -35,7 +35,7 @@ def adapt(env: Any, *args: Any, **options: Any) -> Environment:
     Args:
         env: a single instance of an environment whose class derives from one of brax, Craftax,
             Envelope, gymnax, JaxMARL, JAXtari, jumanji, Kinetix, MuJoCo Playground, NAVIX, pgx,
-            Stoa or XLand-MiniGrid; or a model of MuJoCo, see `jaxenvs.suites.mjx.from_mjx`.
+            Stoa or XLand-MiniGrid; or a model of MuJoCo, see `jaxenvs.suites.mujoco.from_mujoco`.
         *args: its parameters, if the library keeps them apart.
         **options: further arguments of the library's function in `jaxenvs.suites`.
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
-from jaxenvs.suites._shared import Adapter, ByIdentity, by_name, unbounded
+from jaxenvs.spaces.unbounded import unbounded
+from jaxenvs.suites._shared import Adapter, ByIdentity, by_name
 
 
 class BraxLike(Adapter):

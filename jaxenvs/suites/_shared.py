@@ -22,6 +22,7 @@ from jaxenvs.errors import (
     WrapperError,
     check_parameters,
 )
+from jaxenvs.spaces.unbounded import limits, unbounded
 from jaxenvs.struct import is_traced
 from jaxenvs.wrappers import TimeLimit
 
@@ -231,25 +232,6 @@ def by_name(tree: Any) -> Any:
     if isinstance(tree, tuple | list):
         return tuple(by_name(value) for value in tree)
     return tree
-
-
-def unbounded(shapes: Any) -> spaces.Space:
-    """Returns the space of all arrays with the shapes and dtypes of a tree of dicts and tuples."""
-    if isinstance(shapes, Mapping):
-        return spaces.Dict({name: unbounded(value) for name, value in shapes.items()})
-    if isinstance(shapes, tuple):
-        return spaces.Tuple([unbounded(value) for value in shapes])
-    low, high = limits(shapes.dtype)
-    return spaces.Box(low, high, shapes.shape, shapes.dtype)
-
-
-def limits(dtype: Any) -> tuple[Any, Any]:
-    """Returns the least and the greatest value of a dtype; infinities for floating types."""
-    if jnp.issubdtype(dtype, np.floating):
-        return -np.inf, np.inf
-    if jnp.issubdtype(dtype, np.bool_):
-        return False, True
-    return np.iinfo(dtype).min, np.iinfo(dtype).max
 
 
 def from_gymnax_space(space: Any) -> spaces.Space:

@@ -12,13 +12,13 @@ import jax
 from jaxenvs import spaces
 from jaxenvs.core import Environment
 from jaxenvs.errors import RenderError, missing_extra
+from jaxenvs.spaces.unbounded import unbounded
 from jaxenvs.suites import _gymnax_like
 from jaxenvs.suites._shared import (
     check_kind,
     field_names,
     figure_picture,
     python_picture,
-    unbounded,
     with_globals,
 )
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import InstallationError, check_parameters, missing_extra
+from jaxenvs.spaces.unbounded import unbounded
 from jaxenvs.suites._shared import (
     Adapter,
     ByIdentity,
@@ -19,7 +20,6 @@ from jaxenvs.suites._shared import (
     check_kind,
     field_names,
     from_gymnax_space,
-    unbounded,
 )
 
 try:

@@ -20,13 +20,13 @@ from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
 from jaxenvs.multi_agent import MultiAgentEnvironment, MultiAgentTimeStep
+from jaxenvs.spaces.unbounded import limits
 from jaxenvs.suites._shared import (
     NO_LIMIT,
     Adapter,
     ByIdentity,
     by_name,
     check_single,
-    limits,
     python_picture,
     with_time_limit,
 )

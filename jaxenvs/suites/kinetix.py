@@ -19,8 +19,9 @@ import numpy as np
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
+from jaxenvs.spaces.unbounded import unbounded
 from jaxenvs.suites import _gymnax_like
-from jaxenvs.suites._shared import NO_LIMIT, by_name, check_kind, replace_parameters, unbounded
+from jaxenvs.suites._shared import NO_LIMIT, by_name, check_kind, replace_parameters
 
 try:
     from kinetix import environment as kinetix

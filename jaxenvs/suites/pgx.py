@@ -16,7 +16,8 @@ from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
 from jaxenvs.multi_agent import MASK, MultiAgentEnvironment, MultiAgentTimeStep
-from jaxenvs.suites._shared import Adapter, ByIdentity, check_kind, python_picture, unbounded
+from jaxenvs.spaces.unbounded import unbounded
+from jaxenvs.suites._shared import Adapter, ByIdentity, check_kind, python_picture
 
 try:
     import pgx

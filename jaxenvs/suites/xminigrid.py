@@ -14,13 +14,13 @@ import jax
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
+from jaxenvs.spaces.unbounded import unbounded
 from jaxenvs.suites._shared import (
     ByIdentity,
     WithParameters,
     by_name,
     check_kind,
     host_picture,
-    unbounded,
     with_time_limit,
 )
 

@@ -16,6 +16,7 @@ from jaxenvs.envs.mujoco import rendering
 from jaxenvs.errors import ParameterError, check_integer
 from jaxenvs.physics import models
 from jaxenvs.physics.models import Fields, Model, Plan, precision
+from jaxenvs.spaces.unbounded import unbounded
 from jaxenvs.spaces.validation import check_action_shape
 
 Info = dict[str, jax.Array]
@@ -119,9 +120,6 @@ class Simulation(Environment[S]):
                 fields, _ = models.fields_read_by(original, self.dtype, self._read)
                 precise, _ = models.fields_read_by(original, self.dtype, self._place)
                 _, seen = models.fields_read_by(original, self.dtype, self._observe_data)
-            boxes = jax.tree.map(
-                lambda leaf: spaces.Box(-np.inf, np.inf, leaf.shape, self.dtype), seen
-            )
             plan = Plan(
                 original=original,
                 dtype=self.dtype,
@@ -134,7 +132,7 @@ class Simulation(Environment[S]):
                 raises=self.on_divergence == "raise",
                 num_threads=self.num_threads,
             )
-            _known[kind] = plan, spaces.Dict(boxes) if isinstance(boxes, dict) else boxes
+            _known[kind] = plan, unbounded(seen)
         return _known[kind]
 
     @property
