@@ -1,4 +1,4 @@
-"""The ids of the DeepMind Control Suite that MJX can simulate. The others are hosted only."""
+"""The ids of the DeepMind Control Suite."""
 
 from typing import Any
 
@@ -16,6 +16,13 @@ _TASKS: dict[str, dict[str, dict[str, Any]]] = {
         "three_poles": {"swing_up": True, "num_poles": 3},
     },
     "cheetah:Cheetah": {"run": {}},
+    "dog:Dog": {
+        "stand": {},
+        "walk": {"move_speed": 1.0},
+        "trot": {"move_speed": 3.0},
+        "run": {"move_speed": 9.0},
+        "fetch": {"fetch": True},
+    },
     "finger:Finger": {
         "spin": {},
         "turn_easy": {"target_radius": 0.07},
@@ -42,12 +49,13 @@ _TASKS: dict[str, dict[str, dict[str, Any]]] = {
         "insert_peg": {"use_peg": True, "insert": True},
     },
     "pendulum:Pendulum": {"swingup": {}},
-    "point_mass:PointMass": {"easy": {}},  # MJX cannot change the tendons of "hard" in each episode
+    "point_mass:PointMass": {"easy": {}, "hard": {"randomize_gains": True}},
     "quadruped:Quadruped": {
         "walk": {},
         "run": {"move_speed": 5.0},
         "fetch": {"fetch": True},
     },
+    "quadruped:QuadrupedEscape": {"escape": {}},
     "reacher:Reacher": {"easy": {}, "hard": {"target_size": 0.015}},
     "stacker:Stacker": {"stack_2": {"n_boxes": 2}, "stack_4": {"n_boxes": 4}},
     "swimmer:Swimmer": {"swimmer6": {"n_links": 6}, "swimmer15": {"n_links": 15}},

@@ -55,7 +55,7 @@ def make_hosted_gym(
     }
     defaults: dict[str, Any] = {"copy": True}
     if api == "gymnasium":
-        options |= {"seed": seed, "render_mode": _constructor_render_mode(id, render_mode)}
+        options |= {"seed": seed, "render_mode": render_mode}
         return get_or_make_pool(
             "make_gym", id, num_envs, time_limit=time_limit, options=options, defaults=defaults
         )
@@ -78,8 +78,7 @@ def make_hosted_gym(
 
 def _make_single(id: Any, render_mode: str | None, time_limit: Any, params: Any) -> Any:
     """Makes a single Gymnasium environment."""
-    mode = _constructor_render_mode(id, render_mode)
-    params = params if mode is None else {"render_mode": mode, **params}
+    params = params if render_mode is None else {"render_mode": render_mode, **params}
     if not isinstance(id, str):
         refuse_kwargs(params)
     check_limit_argument(id, time_limit)
@@ -92,27 +91,10 @@ def _make_single(id: Any, render_mode: str | None, time_limit: Any, params: Any)
     return gymnasium.wrappers.TimeLimit(env, int(time_limit)) if has_limit else env
 
 
-def _constructor_render_mode(id: Any, render_mode: str | None) -> str | None:
-    """Returns the render mode for the constructor, or None for dm_control, which has none.
-
-    Raises:
-        ParameterError: dm_control has no such mode.
-    """
-    if not (isinstance(id, str) and id.startswith("dm_control/")):
-        return render_mode
-    if render_mode not in (None, "rgb_array"):
-        raise ParameterError(
-            f'{id} got render_mode="{render_mode}"; dm_control has "rgb_array" only.'
-        )
-    return None
-
-
 def _takes_rgb_array(id: str, render_mode: str | None) -> bool:
     """Returns whether the constructor needs render_mode="rgb_array" to return frames."""
     library, _, name = id.partition("/")
-    if library == "dm_control":
-        return False
-    if library in ("envpool", "pettingzoo"):  # unknown before the environment is made
+    if library in ("dm_control", "envpool", "pettingzoo"):  # unknown before the environment is made
         return render_mode is not None
     if library == "gym":
         fn_of_id(id, {})  # raises if the id is invalid

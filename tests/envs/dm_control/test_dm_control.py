@@ -1,6 +1,7 @@
 """The Control Suite. tests/parity compares it with dm_control's."""
 
 import itertools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +10,16 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
-from jaxenvs.factory import is_hosted
 
-pytest.importorskip("dm_control.suite")
+suite = pytest.importorskip("dm_control.suite")
 
-from dm_control.utils import rewards
+from dm_control.utils import rewards  # noqa: E402
 
-from jaxenvs.envs.dm_control.rewards import tolerance
+from jaxenvs.envs.dm_control.rewards import tolerance  # noqa: E402
 
 PENDULUM = "dm_control/pendulum-swingup"
 REACHER = "dm_control/reacher-easy"
+ONLY_C = ("dm_control/dog-fetch", "dm_control/point_mass-hard", "dm_control/quadruped-escape")
 
 
 @pytest.mark.parametrize(
@@ -57,10 +58,89 @@ def test_a_pool_of_the_suite_has_the_same_interface():
             assert timestep.reward.shape == (2,)
 
 
-def test_only_tasks_without_a_native_version_are_hosted():
-    assert is_hosted("dm_control/dog-run") and not is_hosted(PENDULUM)
-    with pytest.raises(ParameterError, match=r'dm_control has "rgb_array" only\.$'):
-        jaxenvs.make_gym("dm_control/dog-run", render_mode="human")
+def test_every_task_of_the_suite_is_native():
+    found = {id for id, spec in jaxenvs.registry.items() if spec.family == "dm_control"}
+    assert found == {f"dm_control/{domain}-{task}" for domain, task in suite.ALL_TASKS}
+
+
+# Tasks that only C MuJoCo simulates.
+
+
+@pytest.mark.parametrize("id", ONLY_C)
+def test_a_step_has_the_bits_of_dm_control(id):
+    env = jaxenvs.make(id, engine="c").unwrapped
+    state, timestep = jax.jit(env.reset)(jax.random.key(0))
+    domain, task = id.removeprefix("dm_control/").split("-")
+    theirs = suite.load(domain, task)
+    physics = theirs.physics
+    with mock.patch.object(type(physics), "contexts", None):  # which need OpenGL
+        theirs.reset()
+    with physics.reset_context():
+        for name, value in state.drawn.items():
+            array = getattr(physics.model, name)
+            array[:] = np.asarray(value).reshape(array.shape)
+        is_new = np.float32(physics.data.qpos) != state.qpos  # others begin in double precision
+        physics.data.qpos[is_new], physics.data.qvel[:] = state.qpos[is_new], state.qvel
+        physics.data.act[:] = timestep.observation.get("actuator_state", 0)
+    observation, step = theirs.task.get_observation(physics), jax.jit(env.step)
+    for i in range(8):
+        for name, expected in observation.items():
+            found = timestep.observation[name]
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5, err_msg=name)
+        action = np.random.default_rng(i).uniform(-1, 1, physics.model.nu).astype(np.float32)
+        state, timestep = step(state, action, jax.random.key(0))
+        _, reward, _, observation = theirs.step(action.astype(float))
+        np.testing.assert_array_equal(state.qpos, np.float32(physics.data.qpos))
+        np.testing.assert_array_equal(state.qvel, np.float32(physics.data.qvel))
+        np.testing.assert_allclose(timestep.reward, reward, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("id", ONLY_C)
+def test_mjx_is_refused_where_it_cannot_simulate(id):
+    with pytest.raises(ParameterError, match=r"engine='mjx', but MJX .*Pass engine=\"c\""):
+        jaxenvs.make(id, engine="mjx")
+
+
+@pytest.mark.parametrize(
+    ("id", "name", "shape"),
+    [
+        ("dm_control/point_mass-hard", "wrap_prm", 4),
+        ("dm_control/quadruped-escape", "hfield_data", 40_401),
+    ],
+)
+def test_arrays_that_episodes_draw_are_refused(id, name, shape):
+    with pytest.raises(ParameterError, match=f"{name}.*each episode draws"):
+        jaxenvs.make(id, engine="c", physics={name: np.zeros(shape)})
+
+
+def test_forces_of_the_point_mass_are_not_parallel():
+    env = jaxenvs.make("dm_control/point_mass-hard", engine="c").unwrapped
+    state, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 200))
+    directions = np.asarray(state.drawn["wrap_prm"]).reshape(200, 2, 2)
+    np.testing.assert_allclose(np.linalg.norm(directions, axis=2), 1, rtol=1e-6)
+    cosines = np.abs((directions[:, 0] * directions[:, 1]).sum(axis=1))
+    assert cosines.max() < 0.9 < cosines.max() + 0.05
+
+
+def test_terrain_is_that_of_the_suite():
+    from scipy import ndimage
+
+    env = jaxenvs.make("dm_control/quadruped-escape", engine="c").unwrapped
+    key = jax.random.key(0)
+    bumps = jax.random.uniform(key, (30, 30), jnp.float32, 0.15, 1)
+    x = np.linspace(-1, 1, 201)
+    bowl = 0.5 - np.cos(2 * np.pi * np.clip(np.sqrt(x**2 + x[:, None] ** 2), 0.04, 1)) / 2
+    expected = bowl * ndimage.zoom(bumps.astype(float), 201 / 30)
+    with jax.default_matmul_precision("highest"):
+        found = env._draw_terrain(key).reshape(201, 201)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_pictures_show_the_dog():
+    env = jaxenvs.make("dm_control/dog-stand", engine="c").unwrapped
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    picture = np.asarray(jax.jit(env.render)(state)).astype(int)
+    assert 0.02 < (picture[..., 1] > 2 * picture[..., 0] + 20).mean() < 0.5  # it is green
 
 
 # Arrays of the model that an episode draws.
