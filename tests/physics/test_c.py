@@ -253,6 +253,42 @@ def test_changed_arrays_equal_a_changed_model(name, is_callback, monkeypatch):
 
 
 @pytest.mark.parametrize("is_callback", [False, True])
+def test_each_instance_has_its_own_terrain(is_callback, monkeypatch):
+    use(is_callback, monkeypatch)
+    hills = mujoco.MjModel.from_xml_string(
+        """
+        <mujoco>
+          <asset><hfield name="hills" nrow="5" ncol="5" size="1 1 1 .1"/></asset>
+          <worldbody>
+            <geom type="hfield" hfield="hills"/>
+            <body pos=".1 .2 .5"><freejoint/><geom size=".1"/></body>
+          </worldbody>
+        </mujoco>
+        """
+    )
+    fall = models.Plan(hills, "float32", ("qpos", "qvel"), (), steps=60, refreshes=False)
+    heights = np.random.default_rng(0).uniform(0, 1, (N, 25)).astype(np.float32)
+
+    @jax.jit
+    @jax.vmap
+    def land(heights):
+        changes, qvel = {"hfield_data": heights}, jnp.zeros(6)
+        begun = c.start(fall, changes, jnp.asarray(hills.qpos0, jnp.float32), qvel)
+        state = State(begun.data.qpos, begun.data.qvel, begun.kept)
+        return c.step(fall, changes, state, jnp.zeros(0)).data.qpos
+
+    places = land(heights)
+    assert len(np.unique(places[:, 2])) == N
+    for place, own in zip(places, heights, strict=True):
+        changed = copy.copy(hills)
+        changed.hfield_data[:] = own
+        data = mujoco.MjData(changed)
+        mujoco.mj_forward(changed, data)
+        mujoco.mj_step(changed, data, 60)
+        np.testing.assert_array_equal(place, np.float32(data.qpos))
+
+
+@pytest.mark.parametrize("is_callback", [False, True])
 def test_a_diverged_simulation_stays_where_it_was(is_callback, monkeypatch, tmp_path, capfd):
     monkeypatch.chdir(tmp_path)
     use(is_callback, monkeypatch)
