@@ -47,8 +47,9 @@ def check_only_c(caller: str, name: str, why: str) -> None:
     """Checks the engine of a task that MJX cannot simulate.
 
     Raises:
-        ParameterError: it is not "c".
+        ParameterError: it is another than "c".
     """
+    name = check_engine(caller, name)
     if name != "c":
         raise ParameterError(
             f'{caller} got engine={name!r}, but MJX {why}.  Pass engine="c", which runs on CPUs.'

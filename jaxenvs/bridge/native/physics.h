@@ -287,8 +287,9 @@ void each(const void *model, void *data, int simulation, void *argument) {
 }
 
 // Operands: rows, whether a simulation is wanted, qpos, qvel, what is written into the rows at
-// `places`, the fields of the model `expanded`, heights if `has_heights`. Results: rows, flags, the fields of the data
-// `fields`, and the fields of the model `constants`, which follow from others.
+// `places`, the fields of the model `expanded`, and the heights of terrain if `has_heights`.
+// Results: rows, flags, the fields of the data `fields`, and the fields of the model `constants`,
+// which follow from others.
 ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id, int32_t steps,
                 int32_t mode, int32_t threads, ffi::Span<const int64_t> places,
                 ffi::Span<const int32_t> fields, std::string_view expanded, bool has_heights,

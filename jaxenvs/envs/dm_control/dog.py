@@ -60,8 +60,8 @@ class Dog(ControlTask):
     camera: ClassVar = {"body": 1, "distance": 2.0, "groups": 4}  # skin and bones are meshes
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_only_c("Dog", self.engine, "collides no ellipsoids with boxes")
+        super().__post_init__()
 
     @property
     def _original(self) -> mujoco.MjModel:

@@ -37,7 +37,6 @@ class PointMass(ControlTask):
     camera: ClassVar = {"body": 0, "distance": 1.0, "elevation": -89.0}
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.randomize_gains:
             check_only_c("PointMass", self.engine, "has no tendons that differ between episodes")
             if "wrap_prm" in (self.physics or {}):
@@ -45,6 +44,7 @@ class PointMass(ControlTask):
                     'PointMass got physics["wrap_prm"], but each episode draws the directions of'
                     " forces.  Omit it."
                 )
+        super().__post_init__()
 
     @property
     def _original(self) -> mujoco.MjModel:
