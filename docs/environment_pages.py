@@ -41,10 +41,12 @@ TITLES = {
     "minigrid": "MiniGrid",
     "misc": "From gymnax",
     "mujoco": "MuJoCo",
+    "robotics": "Gymnasium-Robotics",
 }
 # The page that describes what all environments of a family share.
 _LEVELS = "Observations, actions, and rewards: see [what levels share]", "usage/minigrid.md"
 _PHYSICS = "Engines, precision, and other physics: see [MuJoCo tasks]", "usage/mujoco.md"
+_ROBOTICS = "Goals, oddities, and engines: see [Mazes and Fetch]", "usage/robotics.md"
 _BOX2D = "Precision and speed: see [Box2D tasks]", "usage/box2d.md"
 GUIDES = {
     "babyai": _LEVELS,
@@ -52,6 +54,7 @@ GUIDES = {
     "dm_control": _PHYSICS,
     "minigrid": _LEVELS,
     "mujoco": _PHYSICS,
+    "robotics": _ROBOTICS,
 }
 # The environments in the picture of the README, in rows.
 TILES = (
