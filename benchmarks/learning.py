@@ -211,6 +211,7 @@ TASKS = (
     _memory("feed-forward"),
     _bits("hindsight", "HindsightReplay", solves=True),
     _bits("replay", "Replay", solves=False),
+    _tuned("SAC", "FetchReach-v4", -2.5, "hindsight "),
     dataclasses.replace(
         _tuned("PPO", "gymnasium/CartPole-v1", 475),
         evaluation_config=config_for("PPO", "CartPole-v1"),
