@@ -2,7 +2,8 @@
 
 A certificate whose digest differs from that of the sources is stale: `python -m benchmarks.certify`
 makes it again. The digest covers the module of the class and all modules of `jaxenvs.envs` that it
-imports, without comments, docstrings, and rendering.
+imports, without comments, docstrings, and rendering. That of a certificate of MJX covers the
+modules of this engine, too; the tests compare every task in C MuJoCo with its reference.
 """
 
 import ast
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = "jaxenvs.envs"
+MJX = "jaxenvs.physics.mjx"
+FOLLOWED = "jaxenvs.envs", MJX
 Read = Callable[[str], str | None]  # the path of a file, relative to the root -> its text, if any
 
 
@@ -22,10 +24,10 @@ def _read(path: str) -> str | None:
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def digest(module: str, read: Read = _read) -> str:
+def digest(module: str, read: Read = _read, *, engine: str = "c") -> str:
     """Returns the digest of `module` and of the modules of environments that it imports."""
     found: dict[str, str] = {}
-    queue = [module]
+    queue = [module, MJX] if engine == "mjx" else [module]
     while queue:
         name = queue.pop()
         text = None if "rendering" in name else read(name.replace(".", "/") + ".py")
@@ -61,10 +63,11 @@ def _dump(node: object) -> str:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yields the names of modules, and of what is imported from them, in `jaxenvs.envs`."""
+    """Yields the names of modules to follow, and of what is imported from them."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
-            yield f"{node.module}"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith(PACKAGE))
+            names = [alias.name for alias in node.names]
+        yield from (name for name in names if name.startswith(FOLLOWED))

@@ -7,17 +7,21 @@ Writes benchmarks/certificates/ID.json. A certificate has three parts:
 
 1. Steps: the state of the reference is copied into ours, both take the same action, and ours gets
    the reference's random outcomes. Next state, observation, reward, and termination must be equal,
-   floats within the tolerance of the oracle. That of MuJoCo tasks is infinite in single precision,
-   where floats are measured, not judged. The lines of the reference's step that ran are counted.
+   floats within the tolerance of the oracle. The lines of the reference's step that ran are
+   counted.
 2. Chance: start states, and the next states of steps with random outcomes, have the same
    distribution in both: chi-square tests for discrete values, Kolmogorov-Smirnov tests for floats.
 3. Episodes: returns and lengths of whole episodes have the same distribution, with a random policy
    and with one that gets further.
+
+Tasks with MuJoCo run in C MuJoCo; all that it carries from step to step must be equal to the bit.
+`--engine mjx` makes ID.mjx.json. There, single precision is measured, not judged.
 """
 
 import argparse
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,22 +56,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("ids", nargs="*", help="environment ids")
     add("--all", action="store_true", help="all ids that have a reference implementation")
-    add("--steps", type=int, default=10_000, help="steps to compare per id and variant")
-    add("--episodes", type=int, default=1_000, help="episodes to compare per policy")
-    add("--longest", type=int, default=1_000, help="steps after which an episode is cut off")
-    add("--samples", type=int, default=2_000, help="samples per distribution")
+    add("--stale", action="store_true", help="all ids whose sources have changed since")
+    add("--engine", choices=("c", "mjx"), default="c", help="of tasks with MuJoCo")
+    add("--steps", type=int, help="steps to compare per id and variant")
+    add("--episodes", type=int, help="episodes to compare per policy")
+    add("--longest", type=int, help="steps after which an episode is cut off")
+    add("--samples", type=int, help="samples per distribution")
     add("--seed", type=int, default=0)
     add("--output", type=Path, default=CERTIFICATES, help="folder of the certificates")
     options = parser.parse_args(arguments)
     ids = options.ids
     if options.all:
         ids = [id for id in jaxenvs.registry if has_oracle(jaxenvs.make(id))]
+    if options.stale:
+        ids = sorted(stale_ids(options.engine))
     failed = []
     for id in ids:
-        sizes = options.steps, options.episodes, options.samples
-        certificate = certify(id, *sizes, seed=options.seed, longest=options.longest)
+        given = {name: getattr(options, name) for name in Oracle.sizes}
+        sizes = {name: value for name, value in given.items() if value is not None}
+        certificate = certify(id, sizes, seed=options.seed, engine=options.engine)
         options.output.mkdir(parents=True, exist_ok=True)
-        path = path_of(id, options.output)
+        path = path_of(id, options.engine, options.output)
         path.write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
         print(f"{id}: {'passed' if certificate['passed'] else 'FAILED'}, {path}")
         if not certificate["passed"]:
@@ -75,14 +84,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def path_of(id: str, folder: Path = CERTIFICATES) -> Path:
+def path_of(id: str, engine: str = "c", folder: Path = CERTIFICATES) -> Path:
     """Returns the file of an id's certificate."""
-    return folder / f"{id.replace('/', '-')}.json"
+    return folder / f"{id.replace('/', '-')}{'' if engine == 'c' else f'.{engine}'}.json"
 
 
-def sources_digest(id: str) -> str:
+def sources_digest(id: str, engine: str = "c") -> str:
     """Returns the digest of the sources of an id's rules."""
-    return _sources.digest(str(jaxenvs.registry[id].entry_point).partition(":")[0])
+    return _sources.digest(str(jaxenvs.registry[id].entry_point).partition(":")[0], engine=engine)
+
+
+def stale_ids(engine: str = "c") -> set[str]:
+    """Returns the ids whose sources have changed since their certificate was made."""
+    paths = {id: path_of(id, engine) for id in jaxenvs.registry}
+    return {
+        id
+        for id, path in paths.items()
+        if path.exists() and json.loads(path.read_text())["sources"] != sources_digest(id, engine)
+    }
 
 
 def reference_version(env: Environment) -> str:
@@ -92,29 +111,36 @@ def reference_version(env: Environment) -> str:
 
 
 def certify(
-    id: str,
-    num_steps: int,
-    num_episodes: int,
-    num_samples: int,
-    *,
-    seed: int = 0,
-    longest: int = 1_000,
+    id: str, sizes: Mapping[str, int], *, seed: int = 0, engine: str = "c"
 ) -> dict[str, Any]:
-    """Returns the certificate of an id, with its default parameters and all its variants."""
+    """Returns the certificate of an id, with its default parameters and all its variants.
+
+    Args:
+        id: the id.
+        sizes: numbers that replace some of `Oracle.sizes`.
+        seed: the seed of both implementations.
+        engine: the engine of tasks with MuJoCo.
+    """
     oracle_type = oracle_for(jaxenvs.make(id))
+    sizes = {**oracle_type.sizes, **sizes}
+    longest, num_samples, num_episodes = (
+        sizes[name] for name in ("longest", "samples", "episodes")
+    )
     parts = []
-    for variant in ({}, *oracle_type.variants):
+    for variant in oracle_type.variants_of(engine):
         with precision(variant):
             env = jaxenvs.make(id, **variant)
+            chosen = {name: repr(value) for name, value in variant.items() if name != "engine"}
             parts.append(
-                {"parameters": {name: repr(value) for name, value in variant.items()}}
-                | compare_steps(env, num_steps, seed)
+                {"parameters": chosen}
+                | compare_steps(env, sizes["steps"], seed)
                 | {"chance": compare_chance(env, num_samples, seed)}
                 | {"episodes": compare_episodes(env, env.time_limit, num_episodes, seed, longest)}
             )
     lines = {line: any(part["lines"][line] for part in parts) for line in parts[0]["lines"]}
+    steps_passed = all(part["passed"] for part in parts)
     for part in parts:
-        del part["lines"]
+        del part["lines"], part["passed"]
     p_values = [
         found["p_value"]
         for part in parts
@@ -122,15 +148,15 @@ def certify(
     ]
     smallest = min(1.0, min(p_values) * len(p_values))
     mismatches, steps = (sum(part[name] for part in parts) for name in ("mismatches", "steps"))
-    allowed = oracle_type.tolerated * steps
     return {
         "id": id,
         "reference": reference_version(jaxenvs.make(id)),
         "jax": jax.__version__,
-        "sources": sources_digest(id),
+        **({"engine": env.parameters["engine"]} if "engine" in env.parameters else {}),
+        "sources": sources_digest(id, engine),
         "samples": num_samples,
         "longest": longest,
-        "passed": mismatches <= allowed and smallest >= SIGNIFICANCE,
+        "passed": steps_passed and smallest >= SIGNIFICANCE,
         "steps": steps,
         "episodes": sum(part["step_episodes"] for part in parts),
         "mismatches": mismatches,
@@ -155,6 +181,7 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     """Compares single steps from the reference's states with its random outcomes.
 
     Half of the episodes follow the oracle's policy, if it has one, with a tenth of random actions.
+    Half of them start where ours do, if the oracle can.
     Episodes without an end are cut off after the time limit of `env` or a quarter of the steps.
     """
     longest = max(100, min(num_steps // 4, env.time_limit or num_steps))  # pyright: ignore[reportArgumentType]
@@ -162,14 +189,20 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     oracle = oracle_for(env)(env, seed)
     lines = LineCounter(oracle.step_functions, oracle.unreachable)
     rows, starts, episodes, make_player = [], [], 0, _players(oracle)
+    our_starts = _our_starts(env, seed) if oracle.starts_at_ours else itertools.repeat(None)
+    started: list[tuple[Any, Any]] = []
     for state in oracle.unusual_states():
         for action in oracle.unusual_actions():
             oracle.set_state(state)
             rows.append(_take(oracle, oracle.get_state(), action, lines))
-    while len(rows) < num_steps or episodes < num_steps // 100:
-        start = oracle.reset()
+    while len(rows) < num_steps or episodes < oracle.least_starts * num_steps:
+        ours = next(our_starts)
+        start = oracle.reset() if ours is None else oracle.start_at(ours[0])
         state = oracle.get_state()
-        starts.append((state, start))
+        if ours is None:
+            starts.append((state, start))
+        else:
+            started.append((ours, (state, start)))
         episodes, ended, length, play = episodes + 1, False, 0, make_player()
         while not ended and length < longest:
             action = oracle.sample_action()
@@ -181,6 +214,9 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     found = _run_ours(env, rows)
     expected = _stack([{name: row[name] for name in found} for row in rows])
     mismatches, largest = _compare(found, expected, oracle.tolerance)
+    if started:
+        more, error = _compare(*map(_stack, zip(*started, strict=True)), oracle.tolerance)
+        mismatches, largest = mismatches + more, max(largest, error)
     shown = jax.jit(jax.vmap(env._observe))(_stack([state for state, _ in starts]))  # pyright: ignore[reportAttributeAccessIssue]
     first = _stack([observation for _, observation in starts])
     more, error = _compare(shown, first, min(1e-5, oracle.tolerance))
@@ -192,10 +228,22 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     return {
         "steps": len(rows),
         "step_episodes": episodes,
+        "passed": mismatches <= oracle.tolerated * len(rows),
         "mismatches": mismatches,
         "largest_error": largest,
         "lines": lines.ran(),
     }
+
+
+def _our_starts(env: Environment, seed: int) -> Iterator[tuple[Any, Any] | None]:
+    """Yields states and observations of our starts, with None before each, in turn."""
+    reset = jax.jit(jax.vmap(env.reset))
+    for count in itertools.count():
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), count), 64)
+        state, timestep = jax.device_get(reset(keys))
+        for i in range(len(keys)):
+            yield None
+            yield jax.tree.map(itemgetter(i), (state, timestep.observation))
 
 
 def _take(oracle: Oracle, state: Any, action: Any, lines: "LineCounter") -> dict[str, Any]:

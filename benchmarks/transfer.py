@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = config_for(options.algorithm, id)
         config = config.replace(total_steps=options.steps or config.total_steps)
         found = compare_policies(config, options.episodes, options.seed)
-        path = path_of(id, options.output).with_suffix(".transfer.json")
+        path = path_of(id, folder=options.output).with_suffix(".transfer.json")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         transfers = all(policy["p_value"] < SIGNIFICANCE for policy in found["policies"].values())

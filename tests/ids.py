@@ -56,6 +56,11 @@ def physics_ids() -> list[str]:
     return [id for id in IDS if jaxenvs.registry[id].family in PHYSICS]
 
 
+def one_mujoco_id_per_class() -> list[str]:
+    """Returns the first id of each class of tasks with MuJoCo."""
+    return _first_ids(id for id in physics_ids() if jaxenvs.registry[id].family != "box2d")
+
+
 def one_level_per_class() -> list[str]:
     """Returns the first id of each class of levels."""
     return _first_ids(level_ids())

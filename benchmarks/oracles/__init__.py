@@ -76,12 +76,29 @@ class Oracle(abc.ABC):
     package: ClassVar[str]  # the distributions whose versions the certificate names
     # Parameters to certify besides the defaults, such as {"is_slippery": False}.
     variants: ClassVar[Iterable[Mapping[str, Any]]] = ()
+    # The least number of episodes as a share of the steps to compare.
+    least_starts: float = 0.01
+    # Whether `start_at` can start an episode at the start of one of ours.
+    starts_at_ours: bool = False
+    # How much a certificate compares, see `benchmarks.certify`.
+    sizes: ClassVar[Mapping[str, int]] = {
+        "steps": 10_000,
+        "episodes": 1_000,
+        "longest": 1_000,
+        "samples": 2_000,
+    }
     # The largest error of floats, absolute or relative to the reference's value.
     tolerance: float = 1e-5
     # The share of steps that may differ by more, with a reason.
     tolerated: float = 0.0
     # Lines of these functions that need not run, such as rendering: parts of "file.py: the line".
     unreachable: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def variants_of(cls, engine: str | None) -> tuple[dict[str, Any], ...]:
+        """Returns the parameters to certify, the defaults first."""
+        del engine
+        return {}, *map(dict, cls.variants)
 
     def __init__(self, env: Environment, seed: int) -> None:
         """Makes the reference implementation, with its own random generator."""
@@ -100,6 +117,10 @@ class Oracle(abc.ABC):
     @abc.abstractmethod
     def reset(self) -> Any:
         """Starts an episode with the reference's own draws. Returns its observation."""
+
+    def start_at(self, state: Any) -> Any:
+        """Starts an episode where one of ours starts. Returns the reference's observation."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def step(self, action: int | np.ndarray) -> tuple[Any, float, bool]:

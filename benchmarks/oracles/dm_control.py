@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import chex
 import jax
+import mujoco
 import numpy as np
 from dm_control.rl import control
 from dm_control.suite import (
@@ -28,24 +29,21 @@ from dm_control.suite import (
     walker,
 )
 
-from benchmarks.oracles import Oracle
-from benchmarks.oracles.mujoco import DOUBLE, tolerance_of
+from benchmarks.oracles.mujoco import PhysicsOracle
 from jaxenvs.core import Environment
 from jaxenvs.envs.dm_control import ControlState
 
 
-class ControlOracle(Oracle):
+class ControlOracle(PhysicsOracle):
     """A task of the suite. Its time limit is left out."""
 
     package = "dm-control mujoco"
-    variants = (DOUBLE,)
     domain: ClassVar[Any]
     drawn: ClassVar[tuple[str, ...]] = ()  # arrays of the model that an episode changes
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
         parameters = env.parameters
-        self.tolerance = tolerance_of(parameters)
         physics: Any = self.domain.Physics.from_xml_string(*self.model(parameters))
         task = self.task(parameters, np.random.RandomState(seed))
         self.reference = control.Environment(physics, task, n_sub_steps=parameters["n_sub_steps"])
@@ -67,35 +65,57 @@ class ControlOracle(Oracle):
         return kind.get_observation, kind.get_reward  # pyright: ignore[reportReturnType]
 
     def reset(self) -> Any:
-        return dict(self.reference.reset().observation)
+        observation = dict(self.reference.reset().observation)
+        dtype = self.env.parameters["dtype"]
+        if not self.drawn or dtype == "float64":
+            return observation
+        state = self.get_state()  # our arrays of the model are in single precision
+        drawn = {name: value.astype(dtype) for name, value in state.drawn.items()}
+        return self._begin(state.replace(drawn=drawn))
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
-        found = self.reference.step(action.astype(np.float64))
+        found = self.reference.step(action.astype(np.float64))  # raises an error if it diverges
+        self.info = {"diverged": np.bool_(False)}
         return dict(found.observation), found.reward, found.discount == 0
 
     def sample_action(self) -> np.ndarray:
         spec = self.reference.action_spec()
         return self.random.uniform(spec.minimum, spec.maximum).astype(np.float32)
 
+    @property
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        physics = self.reference.physics
+        return physics.model.ptr, physics.data.ptr
+
     def get_state(self) -> ControlState:
         physics = self.reference.physics
         return ControlState(
             qpos=physics.data.qpos.copy(),
             qvel=physics.data.qvel.copy(),
-            qacc_warmstart=physics.data.qacc_warmstart.copy(),
+            kept=self.get_kept(),
             drawn={name: getattr(physics.model, name).copy() for name in self.drawn},
-            act=physics.data.act.copy() if physics.model.na else None,
         )
 
     def set_state(self, state: ControlState) -> None:
+        with self.reference.physics.reset_context():
+            self._draw(state)
+            self.put(state)
+        self.put(state)  # that of before, where the solver begins
+
+    def start_at(self, state: ControlState) -> Any:
+        self.reference.reset()  # the next step may be one that resets
+        return self._begin(state)
+
+    def _begin(self, state: ControlState) -> Any:
         physics = self.reference.physics
         with physics.reset_context():
-            for name, value in state.drawn.items():
-                getattr(physics.model, name)[:] = value
-            physics.data.qpos[:], physics.data.qvel[:] = state.qpos, state.qvel
-            physics.data.qacc_warmstart[:] = state.qacc_warmstart
-            if state.act is not None:
-                physics.data.act[:] = state.act
+            self._draw(state)
+            self.put_joints(state)
+        return dict(self.reference.task.get_observation(physics))
+
+    def _draw(self, state: ControlState) -> None:
+        for name, value in state.drawn.items():
+            getattr(self.reference.physics.model, name)[:] = value
 
 
 class AcrobotOracle(ControlOracle):
@@ -128,15 +148,18 @@ class CheetahOracle(ControlOracle):
     def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
         return cheetah.Cheetah(random=random)
 
+    def start_at(self, state: ControlState) -> Any:
+        # An episode begins where 200 steps have led, with the warm start of the last of them.
+        self.reference.reset()
+        self.set_state(state)
+        return dict(self.reference.task.get_observation(self.reference.physics))
+
 
 class FingerOracle(ControlOracle):
-    """With dry friction in the hinge, accelerations differ by up to 6e-7 in a step of a hundred."""
+    """With dry friction, MJX's accelerations differ by up to 6e-7 in a step of a hundred."""
 
     domain = finger
-
-    def __init__(self, env: Environment, seed: int) -> None:
-        super().__init__(env, seed)
-        self.tolerance = max(self.tolerance, 1e-6)
+    error_of_mjx = 1e-6
 
     def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
         radius = parameters["target_radius"]
@@ -202,7 +225,7 @@ class LQROracle(ControlOracle):
 
 class ManipulatorOracle(ControlOracle):
     # A ball that starts in the cup is 2e-17 m from its walls: rounding decides whether it touches.
-    tolerated = 0.005
+    tolerated_of_mjx = 0.005
     domain = manipulator
     drawn = ("body_pos", "body_quat")
 
@@ -284,7 +307,7 @@ class SwimmerOracle(ControlOracle):
     With a tolerance of 1e-14 or 1e-20, it stops there, and velocities differ by up to 5e-9.
     """
 
-    variants = ({**DOUBLE, "physics": {"opt.tolerance": 0.0}},)
+    tolerance_of_mjx = 0.0
     domain = swimmer
     drawn = ("geom_pos",)
 

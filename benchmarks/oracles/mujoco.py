@@ -1,5 +1,7 @@
 """Gymnasium's MuJoCo tasks, with C MuJoCo."""
 
+import abc
+import dataclasses
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -22,22 +24,17 @@ from gymnasium.envs.mujoco import (
 from benchmarks.oracles import Oracle
 from jaxenvs.core import Environment
 from jaxenvs.envs.mujoco import MujocoState
+from jaxenvs.envs.mujoco.base import Simulation
+from jaxenvs.physics import c as physics_c
 
-# With the usual tolerance of 1e-8, one solver may stop an iteration before the other.
-DOUBLE = {"dtype": "float64", "physics": {"opt.tolerance": 1e-14}}
-
-
-def tolerance_of(parameters: dict[str, Any]) -> float:
-    """Returns the largest error. Single precision is measured, not judged.
-
-    Where a contact begins, rounding can decide whether it does so in this step or in the next.
-    """
-    return np.inf if parameters["dtype"] == "float32" else 1e-9
+# What the engine "c" carries from step to step.
+CARRIED = sum(int(bit) for bit in physics_c._CARRIED)
 
 
-def with_options(**options: Any) -> tuple[dict[str, Any], ...]:
+def in_double(**options: Any) -> tuple[dict[str, Any], ...]:
     """Returns the variants of an id: its defaults and some options, in double precision."""
-    return DOUBLE, {**DOUBLE, **options}
+    double = {"dtype": "float64"}
+    return double, {**double, **options}
 
 
 SHOWN = {"exclude_current_positions_from_observation": False}
@@ -59,7 +56,79 @@ METHODS = [
 ]
 
 
-class MujocoOracle(Oracle):
+class PhysicsOracle(Oracle):
+    """A task that C MuJoCo simulates.
+
+    With the engine "c", all that is carried from step to step is equal to the bit, in both
+    precisions, since `kept` of the states has all of it. Numbers that JAX computes from it, such as
+    rewards, differ by rounding: in double precision, by up to 5e-15.
+
+    With MJX, numbers are close in double precision. In single precision they are measured, not
+    judged: where a contact begins, rounding can decide whether it does so in this step or the next.
+    """
+
+    # Steps that are equal to the bit make equal episodes, of which a few are played to be sure.
+    sizes: ClassVar = {"steps": 10_000, "episodes": 50, "longest": 200, "samples": 500}
+    least_starts = 0.002
+    starts_at_ours = True
+    # With the usual tolerance of 1e-8, the solver of one may stop an iteration before the other's.
+    tolerance_of_mjx: ClassVar[float] = 1e-14
+    error_of_mjx: ClassVar[float] = 1e-9
+    tolerated_of_mjx: ClassVar[float] = 0.0
+    variants = ({"dtype": "float64"},)
+
+    @classmethod
+    def variants_of(cls, engine: str | None) -> tuple[dict[str, Any], ...]:
+        options = {"physics": {"opt.tolerance": cls.tolerance_of_mjx}} if engine == "mjx" else {}
+        return {"engine": engine}, *({"engine": engine, **v, **options} for v in cls.variants)
+
+    def __init__(self, env: Environment, seed: int) -> None:
+        super().__init__(env, seed)
+        is_double = env.parameters["dtype"] == "float64"
+        if self.is_mjx:
+            self.tolerance = self.error_of_mjx if is_double else np.inf
+            self.tolerated = self.tolerated_of_mjx
+        else:
+            self.tolerance = 1e-14 if is_double else 1e-5
+
+    @property
+    def is_mjx(self) -> bool:
+        return self.env.parameters["engine"] == "mjx"
+
+    @property
+    @abc.abstractmethod
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """The reference's model and data."""
+
+    def get_kept(self) -> Any:
+        """Returns what our engine keeps besides positions and velocities."""
+        model, data = self.simulation
+        if self.is_mjx:
+            return {name: getattr(data, name).copy() for name in ("qacc_warmstart", "act")}
+        row = np.empty(mujoco.mj_stateSize(model, CARRIED))
+        mujoco.mj_getState(model, data, row, CARRIED)
+        return row.view(np.uint32)
+
+    def put(self, state: Any) -> None:
+        """Writes a state of ours into the data."""
+        model, data = self.simulation
+        if self.is_mjx:
+            for name, value in state.kept.items():
+                getattr(data, name)[:] = value
+        else:
+            row = np.ascontiguousarray(state.kept).view(np.float64)
+            mujoco.mj_setState(model, data, row, CARRIED)
+        self.put_joints(state)
+
+    def put_joints(self, state: Any) -> None:
+        """Writes positions and velocities of ours, but where the data's round to them."""
+        _, data = self.simulation
+        for name in ("qpos", "qvel"):
+            kept, given = getattr(data, name), np.asarray(getattr(state, name))
+            kept[:] = np.where(kept.astype(given.dtype) == given, kept, given)
+
+
+class MujocoOracle(PhysicsOracle):
     """A task of Gymnasium's, made without wrappers."""
 
     package = "gymnasium mujoco"
@@ -68,8 +137,7 @@ class MujocoOracle(Oracle):
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
-        self.tolerance = tolerance_of(env.parameters)
-        own = ("physics", "dtype")
+        own = {field.name for field in dataclasses.fields(Simulation)}
         self.reference = self.env_type(
             **{name: value for name, value in env.parameters.items() if name not in own}
         )
@@ -86,23 +154,28 @@ class MujocoOracle(Oracle):
         return self.reference.reset()[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
-        observation, reward, terminated, _, self.info = self.reference.step(
-            action.astype(np.float64)
-        )
-        self.info = {name: np.asarray(value, np.float64) for name, value in self.info.items()}
+        observation, reward, terminated, _, info = self.reference.step(action.astype(np.float64))
+        info = {name: np.array(value, np.float64) for name, value in info.items()}
+        self.info = {**info, "diverged": np.bool_(False)}
         return observation, reward, terminated
 
     def sample_action(self) -> np.ndarray:
         space = self.reference.action_space
         return self.random.uniform(space.low, space.high).astype(np.float32)
 
+    @property
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        return self.reference.model, self.reference.data
+
     def get_state(self) -> MujocoState:
-        data = self.reference.data
+        data, dtype = self.reference.data, self.env.parameters["dtype"]
+        place = self.place().copy()
+        rounded = place.astype(dtype)
         return MujocoState(
             qpos=data.qpos.copy(),
             qvel=data.qvel.copy(),
-            qacc_warmstart=data.qacc_warmstart.copy(),
-            place=self.place().copy(),
+            kept=self.get_kept(),
+            place=np.stack([rounded, (place - rounded).astype(dtype)]),
         )
 
     def place(self) -> np.ndarray:
@@ -110,18 +183,25 @@ class MujocoOracle(Oracle):
         return self.reference.data.qpos[:1]
 
     def set_state(self, state: MujocoState) -> None:
-        self.reference.set_state(state.qpos, state.qvel)
-        self.reference.data.qacc_warmstart[:] = state.qacc_warmstart
+        self.put(state)
+        mujoco.mj_forward(*self.simulation)
+        self.put(state)  # that of before, where the solver begins
+
+    def start_at(self, state: MujocoState) -> Any:
+        mujoco.mj_resetData(*self.simulation)
+        self.put_joints(state)
+        mujoco.mj_forward(*self.simulation)
+        return self.reference._get_obs()
 
 
 class HalfCheetahOracle(MujocoOracle):
     env_type = half_cheetah_v5.HalfCheetahEnv
-    variants = with_options(**SHOWN, frame_skip=3, ctrl_cost_weight=0.4)
+    variants = in_double(**SHOWN, frame_skip=3, ctrl_cost_weight=0.4)
 
 
 class HopperOracle(MujocoOracle):
     env_type = hopper_v5.HopperEnv
-    variants = with_options(
+    variants = in_double(
         **SHOWN,
         healthy_state_range=(-2.0, 2.0),
         healthy_reward=0.5,
@@ -131,7 +211,7 @@ class HopperOracle(MujocoOracle):
 
 class Walker2dOracle(MujocoOracle):
     env_type = walker2d_v5.Walker2dEnv
-    variants = with_options(
+    variants = in_double(
         **SHOWN,
         healthy_z_range=(1.0, 1.3),
         terminate_when_unhealthy=False,
@@ -140,29 +220,27 @@ class Walker2dOracle(MujocoOracle):
 
 class InvertedPendulumOracle(MujocoOracle):
     env_type = inverted_pendulum_v5.InvertedPendulumEnv
-    variants = with_options(frame_skip=5, reset_noise_scale=0.1)
+    variants = in_double(frame_skip=5, reset_noise_scale=0.1)
 
 
 class InvertedDoublePendulumOracle(MujocoOracle):
     env_type = inverted_double_pendulum_v5.InvertedDoublePendulumEnv
-    variants = with_options(healthy_reward=3.0, frame_skip=2)
+    variants = in_double(healthy_reward=3.0, frame_skip=2)
 
 
 class ReacherOracle(MujocoOracle):
     env_type = reacher_v5.ReacherEnv
-    variants = with_options(reward_dist_weight=2.0, reward_control_weight=0.3, frame_skip=3)
+    variants = in_double(reward_dist_weight=2.0, reward_control_weight=0.3, frame_skip=3)
 
 
 class PusherOracle(MujocoOracle):
     env_type = pusher_v5.PusherEnv
-    variants = with_options(
-        reward_near_weight=0.2, reward_dist_weight=3.0, reward_control_weight=0.5
-    )
+    variants = in_double(reward_near_weight=0.2, reward_dist_weight=3.0, reward_control_weight=0.5)
 
 
 class SwimmerOracle(MujocoOracle):
     env_type = swimmer_v5.SwimmerEnv
-    variants = with_options(
+    variants = in_double(
         **SHOWN,
         forward_reward_weight=2.0,
         ctrl_cost_weight=0.1,
@@ -174,7 +252,7 @@ class SwimmerOracle(MujocoOracle):
 
 class AntOracle(MujocoOracle):
     env_type = ant_v5.AntEnv
-    variants = with_options(
+    variants = in_double(
         **SHOWN,
         include_cfrc_ext_in_observation=False,
         main_body="aux_1",
@@ -188,16 +266,17 @@ class AntOracle(MujocoOracle):
 
 
 class NewtonOracle(MujocoOracle):
-    """A task whose model asks for PGS, with Newton instead."""
+    """A task whose model asks for PGS, which MJX does not have: it has Newton instead."""
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
-        self.reference.model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        if self.is_mjx:
+            self.reference.model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
 
 
 class HumanoidOracle(NewtonOracle):
     env_type = humanoid_v5.HumanoidEnv
-    variants = with_options(
+    variants = in_double(
         **SHOWN,
         **SHORT,
         contact_cost_weight=1e-4,
@@ -211,7 +290,7 @@ class HumanoidOracle(NewtonOracle):
 
 class HumanoidStandupOracle(NewtonOracle):
     env_type = humanoidstandup_v5.HumanoidStandupEnv
-    variants = with_options(
+    variants = in_double(
         **SHOWN,
         **SHORT,
         impact_cost_weight=1e-4,
