@@ -38,8 +38,8 @@ MODULES: dict[str, tuple[str, str]] = {
     ),
     "dm_control": (
         "dm_control",
-        "Acrobot BallInCup Cartpole Cheetah Finger Fish Hopper Humanoid HumanoidCMU LQR"
-        " Manipulator Pendulum PointMass Quadruped Reacher Stacker Swimmer Walker",
+        "Acrobot BallInCup Cartpole Cheetah Dog Finger Fish Hopper Humanoid HumanoidCMU LQR"
+        " Manipulator Pendulum PointMass Quadruped QuadrupedEscape Reacher Stacker Swimmer Walker",
     ),
     "gymnax": (
         "misc",

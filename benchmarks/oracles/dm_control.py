@@ -13,6 +13,7 @@ from dm_control.suite import (
     ball_in_cup,
     cartpole,
     cheetah,
+    dog,
     finger,
     fish,
     hopper,
@@ -44,11 +45,15 @@ class ControlOracle(PhysicsOracle):
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
         parameters = env.parameters
-        physics: Any = self.domain.Physics.from_xml_string(*self.model(parameters))
+        physics: Any = self.physics_type.from_xml_string(*self.model(parameters))
         task = self.task(parameters, np.random.RandomState(seed))
         self.reference = control.Environment(physics, task, n_sub_steps=parameters["n_sub_steps"])
         for name, value in (parameters["physics"] or {}).items():
             setattr(physics.model.opt, name.removeprefix("opt."), value)
+
+    @property
+    def physics_type(self) -> Any:
+        return self.domain.Physics
 
     def model(self, parameters: dict[str, Any]) -> Any:
         """Returns the reference's model and assets."""
@@ -110,7 +115,7 @@ class ControlOracle(PhysicsOracle):
         physics = self.reference.physics
         with physics.reset_context():
             self._draw(state)
-            self.put_joints(state)
+            self.put_start(state)
         return dict(self.reference.task.get_observation(physics))
 
     def _draw(self, state: ControlState) -> None:
@@ -153,6 +158,21 @@ class CheetahOracle(ControlOracle):
         self.reference.reset()
         self.set_state(state)
         return dict(self.reference.task.get_observation(self.reference.physics))
+
+
+class DogOracle(ControlOracle):
+    domain = dog
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        if parameters["fetch"]:
+            return dog.get_model_and_assets(remove_ball=False)
+        return dog.get_model_and_assets(dog._DEFAULT_TIME_LIMIT * (parameters["move_speed"] or 1))
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        if parameters["fetch"]:
+            return dog.Fetch(random=random)
+        speed = parameters["move_speed"]
+        return dog.Move(move_speed=speed, random=random) if speed else dog.Stand(random=random)
 
 
 class FingerOracle(ControlOracle):
@@ -249,7 +269,9 @@ class PointMassOracle(ControlOracle):
     domain = point_mass
 
     def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
-        return point_mass.PointMass(randomize_gains=False, random=random)
+        gains = parameters["randomize_gains"]
+        self.drawn = ("wrap_prm",) if gains else ()
+        return point_mass.PointMass(randomize_gains=gains, random=random)
 
 
 class QuadrupedOracle(ControlOracle):
@@ -280,6 +302,22 @@ class QuadrupedOracle(ControlOracle):
         state.qpos[2] += 1e-6
         self.set_state(state)
         return dict(self.reference.task.get_observation(self.reference.physics))
+
+
+class QuadrupedEscapeOracle(ControlOracle):
+    sizes: ClassVar = {**ControlOracle.sizes, "steps": 1_000}  # a state has 40,401 heights
+    domain = quadruped
+    drawn = ("hfield_data",)
+
+    class physics_type(quadruped.Physics):
+        contexts = None  # which an episode would make to draw its terrain
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        model = quadruped.make_model(floor_size=40, terrain=True, rangefinders=True)
+        return model, quadruped.common.ASSETS
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return quadruped.Escape(random=random)
 
 
 class ReacherOracle(ControlOracle):

@@ -118,9 +118,21 @@ class PhysicsOracle(Oracle):
         else:
             row = np.ascontiguousarray(state.kept).view(np.float64)
             mujoco.mj_setState(model, data, row, CARRIED)
-        self.put_joints(state)
+        self._put_joints(state)
 
-    def put_joints(self, state: Any) -> None:
+    def put_start(self, state: Any) -> None:
+        """Writes positions, velocities, and activations of ours into data that was just reset."""
+        model, data = self.simulation
+        if self.is_mjx:
+            data.act[:] = state.kept["act"]
+        else:
+            given = mujoco.MjData(model)
+            row = np.ascontiguousarray(state.kept).view(np.float64)
+            mujoco.mj_setState(model, given, row, CARRIED)
+            data.act[:] = given.act
+        self._put_joints(state)
+
+    def _put_joints(self, state: Any) -> None:
         """Writes positions and velocities of ours, but where the data's round to them."""
         _, data = self.simulation
         for name in ("qpos", "qvel"):
@@ -189,7 +201,7 @@ class MujocoOracle(PhysicsOracle):
 
     def start_at(self, state: MujocoState) -> Any:
         mujoco.mj_resetData(*self.simulation)
-        self.put_joints(state)
+        self.put_start(state)
         mujoco.mj_forward(*self.simulation)
         return self.reference._get_obs()
 
