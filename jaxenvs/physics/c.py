@@ -12,7 +12,7 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.experimental.buffer_callback import buffer_callback
 from mujoco.batch import Batch
 
@@ -27,7 +28,7 @@ from jaxenvs import ffi
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.native.libraries import NativePartMissing, xla_library
 from jaxenvs.errors import ParameterError, closest
-from jaxenvs.physics.models import Plan, Simulated, shape_of, simulated
+from jaxenvs.physics.models import Plan, Simulated, precision, shape_of, simulated
 
 _TARGET = "jaxenvs_physics"
 _State = mujoco.mjtState
@@ -52,6 +53,7 @@ _CONSTANTS = (  # of the model, which `mj_setConst` computes, but those of camer
     *("body_subtreemass", "bvh_aabb", "dof_M0", "dof_invweight0", "dof_length", "geom_aabb"),
     *("geom_rbound", "geom_sameframe", "jnt_actuatorid", "tendon_invweight0", "tendon_length0"),
 )
+_DISTANCE = 1e-6  # of perturbed simulations from each other, half
 _HEIGHTS = "hfield_data"  # of the model, float32
 _START, _FORCES, _BEGIN, _RAISE = 1, 2, 4, 8  # modes of native/physics.h
 
@@ -94,11 +96,76 @@ def step(
     """
     forces = _FORCES * any(name in _OF_FORCES for name in plan.fields)
     mode = (_BEGIN if plan.refreshes else forces) | _RAISE * plan.raises
-    writes = {_State.mjSTATE_CTRL: control}
-    if mocap is not None:
-        poses = (jnp.reshape(each, (-1,)) for each in mocap)
-        writes |= zip((_State.mjSTATE_MOCAP_POS, _State.mjSTATE_MOCAP_QUAT), poses, strict=True)
-    return _call(plan, mode, changes, state.kept, True, state.qpos, state.qvel, writes)
+    poses = [jnp.reshape(each, (-1,)) for each in mocap or ()]
+
+    def call(plan: Plan, qpos: Any, qvel: Any, control: Any, kept: Any, others: Any) -> Any:
+        changes, poses = others
+        bits = _State.mjSTATE_CTRL, _State.mjSTATE_MOCAP_POS, _State.mjSTATE_MOCAP_QUAT
+        writes = dict(zip(bits, (control, *poses), strict=False))
+        found = _call(plan, mode, changes, kept, True, qpos, qvel, writes)
+        return found.kept, found.diverged, found.data.arrays, found.precise.arrays
+
+    kept = jnp.asarray(_engine(plan.original).first) if state.kept is None else state.kept
+    inputs = state.qpos, state.qvel, control, kept, (dict(changes), poses)
+    return simulated(plan, *_with_derivatives(plan, call)(*inputs))
+
+
+def _with_derivatives(plan: Plan, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a call with derivatives by positions, velocities, and controls.
+
+    They are differences of perturbed simulations, in double precision: two for each number. The
+    matrices do not depend on tangents, so that they can be transposed.
+    """
+    step = jax.custom_jvp(functools.partial(call, plan))
+
+    @functools.partial(step.defjvp, symbolic_zeros=True)
+    def _(primals: Any, tangents: Any) -> Any:
+        is_known = [isinstance(t, SymbolicZero) for t in jax.tree.leaves(tangents[3:])]
+        if plan.derivatives != "finite" or not all(is_known):
+            raise ParameterError(
+                'the engine "c" has no derivatives by arrays of the model.'
+                if plan.derivatives == "finite"
+                else 'the engine "c" has no derivatives here.  Pass derivatives="finite", or'
+                ' engine="mjx", which has them in forward mode.'
+            )
+        *moved, kept, others = primals
+        row = kept["row"] if isinstance(kept, dict) else kept
+        tangent = jnp.concatenate(
+            [
+                jnp.zeros(t.aval.shape, plan.dtype) if isinstance(t, SymbolicZero) else t
+                for t in tangents[:3]
+            ]
+        )
+        double = dataclasses.replace(plan, dtype="float64", raises=False)
+        size = len(tangent)
+        with precision("float64"):
+            place = 1 + np.arange(plan.original.nq + plan.original.nv)  # after the time
+            numbers = jax.lax.bitcast_convert_type(row.reshape(-1, 2), jnp.float64)
+            given = jnp.concatenate(moved[:2])
+            # As in a step, what was changed beside the row counts.
+            own = jnp.where(numbers[place].astype(given.dtype) == given, numbers[place], given)
+            start = jnp.concatenate([own, moved[2].astype(jnp.float64)])
+            away = start + _DISTANCE * jnp.concatenate([jnp.eye(size), -jnp.eye(size)])
+
+            def moved_by(x: jax.Array) -> Any:
+                there = numbers.at[place].set(x[: len(place)])
+                words = jax.lax.bitcast_convert_type(there, jnp.uint32).reshape(-1)
+                parts = jnp.split(x, np.cumsum([each.size for each in moved[:2]]))
+                with_row = {**kept, "row": words} if isinstance(kept, dict) else words
+                return call(double, *parts, with_row, others)[2:]
+
+            found = jax.vmap(moved_by)(away)
+            slopes = jax.tree.map(lambda x: (x[:size] - x[size:]) / (2 * _DISTANCE), found)
+        result = step(*primals)
+        dots = jax.tree.map(
+            lambda slope, x: jnp.tensordot(tangent, slope.astype(tangent.dtype), 1).astype(x.dtype),
+            slopes,
+            result[2:],
+        )
+        zeros = jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), result[:2])
+        return result, (*zeros, *dots)
+
+    return step
 
 
 def place(plan: Plan, changes: Mapping[str, Any], qpos: jax.Array, wanted: Any = True) -> Simulated:
@@ -129,7 +196,7 @@ def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
                 with contextlib.suppress(Exception):  # of arrays that all simulations share
                     batch.expand(prefix + name)
                     found[prefix + name] = np.shape(value)
-    return found
+    return found | ({_HEIGHTS: (original.nhfielddata,)} if original.nhfielddata else {})
 
 
 def _call(

@@ -78,6 +78,7 @@ class Plan:
     physics: tuple[str, ...] = ()  # names of arrays that the user replaces for all episodes
     raises: bool = False  # whether a simulation that diverges is an error
     num_threads: int | None = None  # of C MuJoCo
+    derivatives: str | None = None  # "finite": C MuJoCo has derivatives
 
 
 class Model:
@@ -103,11 +104,11 @@ class Fields:
     """Arrays of the data by MuJoCo's names; matrices of orientations are [..., 3, 3]."""
 
     def __init__(self, original: mujoco.MjModel, dtype: str, arrays: Mapping[str, Any]) -> None:
-        self._original, self._dtype, self._arrays = original, dtype, arrays
+        self._original, self._dtype, self.arrays = original, dtype, arrays
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._arrays:
-            return self._arrays[name]
+        if name in self.arrays:
+            return self.arrays[name]
         shape = shape_of(self._original, name)
         if 0 in shape:
             return jnp.zeros(shape, self._dtype)

@@ -389,3 +389,58 @@ def test_divergence_raises_if_asked():
         jax.block_until_ready(
             jax.jit(lambda s: c.step(there, {}, s, jnp.zeros(2)).data.qpos)(state)
         )
+
+
+def end(there, qpos, qvel, controls, kept):
+    """Returns positions and places of bodies after steps, a function with derivatives."""
+
+    def step(carry, control):
+        found = c.step(there, {}, State(*carry), control)
+        return (found.data.qpos, found.data.qvel, found.kept), found.data.xpos
+
+    (qpos, _, _), places = jax.lax.scan(step, (qpos, qvel, kept), controls)
+    return jnp.concatenate([qpos, places[-1].reshape(-1)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_derivatives_equal_differences_in_double(dtype):
+    qvel, controls = (x[0][..., :3, :] if x.ndim > 2 else x[0] for x in inputs(N))
+    with jax.enable_x64(dtype == "float64"):
+        there = plan(dtype=dtype, derivatives="finite")
+        qvel, controls = jnp.asarray(qvel, dtype), jnp.asarray(controls, dtype)
+        _, state = begin(there, {}, qvel)
+        run = functools.partial(end, there)
+        given = state.qpos, state.qvel, controls, state.kept
+        forward = jax.jit(jax.jacfwd(run, argnums=(0, 1, 2)))(*given)
+        backward = jax.jit(jax.jacrev(run, argnums=(0, 1, 2)))(*given)
+    for ours, other in zip(forward, backward, strict=True):
+        np.testing.assert_allclose(ours, other, rtol=1e-3, atol=1e-4)
+    with jax.enable_x64(True):
+        exact = functools.partial(end, plan(dtype="float64"))
+        double = [jnp.asarray(x, float) for x in given[:3]]
+        random = np.random.default_rng(1)
+        ways = [1e-6 * random.normal(size=x.shape) for x in double]
+        ends = [
+            exact(*[x + sign * way for x, way in zip(double, ways, strict=True)], state.kept)
+            for sign in (1, -1)
+        ]
+        slope = sum(
+            np.tensordot(np.asarray(part, float), way, way.ndim)
+            for part, way in zip(forward, ways, strict=True)
+        )
+    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2, rtol=1e-3, atol=1e-10)
+
+
+def test_derivatives_are_an_error_unless_asked_for():
+    _, state = begin(plan(), {}, jnp.zeros(7))
+
+    def height(there, qvel, gravity=0.0):
+        moved = State(state.qpos, qvel, state.kept)
+        changes = {"opt.gravity": jnp.stack([0.0, 0.0, gravity])}
+        return c.step(there, changes, moved, jnp.zeros(2)).data.qpos[2]
+
+    with pytest.raises(ParameterError, match=r'derivatives="finite"'):
+        jax.grad(functools.partial(height, plan()))(jnp.zeros(7))
+    there = plan(derivatives="finite")
+    with pytest.raises(ParameterError, match="by arrays of the model"):
+        jax.grad(functools.partial(height, there, jnp.zeros(7)))(-9.81)

@@ -48,6 +48,7 @@ class Simulation(Environment[S]):
     dtype: str = struct.static("float32")  # or "float64", which needs jax_enable_x64
     engine: str = struct.static("auto")  # "c" (C MuJoCo, for CPUs) or "mjx"; see docs/usage/mujoco
     num_threads: int | None = struct.static(None)  # of a step in C; by default the cores we may use
+    derivatives: str | None = struct.static(None)  # "finite": C has them, at the cost of many steps
     on_divergence: str = struct.static("truncate")  # or "raise", an error of the program
 
     camera: ClassVar[Mapping[str, Any]]  # see `rendering.draw`
@@ -68,6 +69,10 @@ class Simulation(Environment[S]):
         if self.on_divergence not in ("truncate", "raise"):
             raise ParameterError(
                 f'{name} got on_divergence={self.on_divergence!r}; expected "truncate" or "raise".'
+            )
+        if self.derivatives not in (None, "finite"):
+            raise ParameterError(
+                f'{name} got derivatives={self.derivatives!r}; expected "finite" or None.'
             )
         if self.on_divergence == "raise" and self.engine != "c":
             raise ParameterError(
@@ -131,6 +136,7 @@ class Simulation(Environment[S]):
                 physics=tuple(self.physics or {}),
                 raises=self.on_divergence == "raise",
                 num_threads=self.num_threads,
+                derivatives=self.derivatives,
             )
             _known[kind] = plan, unbounded(seen)
         return _known[kind]
