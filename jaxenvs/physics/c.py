@@ -155,13 +155,13 @@ def _with_derivatives(plan: Plan, call: Callable[..., Any]) -> Callable[..., Any
                 return call(double, *parts, with_row, others)[2:]
 
             found = jax.vmap(moved_by)(away)
-            slopes = jax.tree.map(lambda x: (x[:size] - x[size:]) / (2 * _DISTANCE), found)
+            slopes = jax.tree.map(
+                lambda x: ((x[:size] - x[size:]) / (2 * _DISTANCE)).astype(plan.dtype), found
+            )
         result = step(*primals)
-        dots = jax.tree.map(
-            lambda slope, x: jnp.tensordot(tangent, slope.astype(tangent.dtype), 1).astype(x.dtype),
-            slopes,
-            result[2:],
-        )
+        dots = jax.tree.map(lambda slope: jnp.tensordot(tangent, slope, 1), slopes)
+        with precision("float64"):
+            dots = jax.tree.map(lambda dot, x: dot.astype(x.dtype), dots, result[2:])
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), result[:2])
         return result, (*zeros, *dots)
 

@@ -428,7 +428,7 @@ def test_derivatives_equal_differences_in_double(dtype):
             np.tensordot(np.asarray(part, float), way, way.ndim)
             for part, way in zip(forward, ways, strict=True)
         )
-    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2, rtol=1e-3, atol=1e-10)
+    np.testing.assert_allclose(slope, np.subtract(*ends) / 2, rtol=1e-3, atol=1e-10)
 
 
 def test_derivatives_are_an_error_unless_asked_for():
