@@ -1,24 +1,31 @@
 """Measures Gymnasium's MuJoCo and Box2D tasks, and those of other libraries.
 
     python -m benchmarks.physics --output auto
-    python -m benchmarks.physics --ids LunarLander-v3 --num-envs 256 \\
-        --contestants "jaxenvs;EnvPool, 1 thread;EnvPool, 2 threads" --output box2d.json
+    python -m benchmarks.physics --ids LunarLander-v3 --num-envs 256 --output box2d.json
 
-Each contestant steps N instances with random actions and resets what ends. jaxenvs runs in one
-jitted scan, EnvPool and Gymnasium in a loop of Python. "mjx, plain" is the same task with MJX's own
-step, collisions, and line search. "jaxenvs" is for tasks without engines to choose from, "pool" is
-Gymnasium's own task in worker processes.
+All contestants of a case step N instances with random actions and reset what ends, in one process
+and in turn, each with 1 thread and with 2:
+
+- "jit": `make_vec` in a jitted scan, whose carry sums observations and rewards;
+- "make_gym" and "EnvPool", stepped from Python; EnvPool is beside "jit", too;
+- "pool": Gymnasium's own task in worker processes, as many as threads;
+- "Gymnasium": one instance of Gymnasium's own, stepped from Python;
+- "mjx", with --mjx, since its programs compile for long: as "jit", with the engine MJX.
 """
 
 import argparse
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from unittest import mock
+
+if __name__ == "__main__":  # before JAX reads it, so that programs have the threads of the engine
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import jaxenvs
@@ -33,10 +40,12 @@ from benchmarks._common import (
     quartiles,
     words,
 )
-from jaxenvs.envs.mujoco import _mjx, physics
 
-IDS = ("InvertedPendulum-v5", "Hopper-v5", "HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
-CONTESTANTS = ("mjx", "mjx, plain", "pool", "EnvPool, 1 thread", "EnvPool, 2 threads", "Gymnasium")
+IDS = (
+    *("InvertedPendulum-v5", "Hopper-v5", "Walker2d-v5", "HalfCheetah-v5", "Ant-v5"),
+    "Humanoid-v5",
+)
+SIZES = (1, 16, 64, 256, 1024)
 Run = Callable[[int], float]  # steps N instances this many times and returns the seconds
 
 
@@ -45,11 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = new_parser("physics", __doc__, has_plot=False)
     add = parser.add_argument
     add("--ids", type=words, default=list(IDS), help="comma-separated")
-    add("--num-envs", type=numbers, default=[64], help="comma-separated")
-    add("--contestants", type=str, default=";".join(CONTESTANTS), help="separated by semicolons")
-    add("--steps", type=int, default=8, help="steps in a scan")
-    add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
-    add("--min-seconds", type=float, default=0.5, help="minimum duration of a sample")
+    add("--num-envs", type=numbers, default=list(SIZES), help="comma-separated")
+    add("--threads", type=numbers, default=[1, 2], help="comma-separated")
+    add("--mjx", action="store_true", help="MJX, too, with 64 instances")
+    add("--steps", type=int, default=64, help="steps in a scan")
+    add("--repeats", type=int, default=7, help="number of repetitions (default 7)")
+    add("--min-seconds", type=float, default=0.3, help="minimum duration of a sample")
     options = parser.parse_args(arguments)
     publish(options, functools.partial(measure, options, arguments), table)
 
@@ -61,31 +71,51 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     report["measurements"] = []
     for id in options.ids:
         for num_envs in options.num_envs:
-            with contextlib.ExitStack() as stack:
-                samplers, compiled = {}, {}
-                for name in options.contestants.split(";"):
-                    make = functools.partial(_contestant, name, id, num_envs, options.steps)
-                    run, compiled[name] = stack.enter_context(make())
-                    samplers[name] = Sampler(run)
-                alternate(list(samplers.values()), options.repeats, options.min_seconds)
-            for name, sampler in samplers.items():
-                steps = sampler.calls * num_envs * options.steps
-                report["measurements"].append(
-                    {
-                        "id": id,
-                        "num_envs": num_envs,
-                        "contestant": name,
-                        "steps_per_second": [steps / seconds for seconds in sampler.seconds],
-                        "compile_seconds": compiled[name],
-                    }
-                )
-                print(_row(report["measurements"][-1]), flush=True)
+            names = contestants(id, num_envs, options.threads, options.mjx)
+            report["measurements"] += _measure_case(id, num_envs, names, options)
     return report
+
+
+def contestants(id: str, num_envs: int, threads: Sequence[int], mjx: bool) -> list[tuple[str, int]]:
+    """Returns the names and threads of what is measured with this id and number of instances."""
+    if num_envs == 1:
+        return [("jit", 1), ("make_gym", 1), ("Gymnasium", 1)]
+    kinds = ["jit"] * (num_envs >= 64) + ["make_gym"] * (num_envs <= 64) + ["EnvPool"]
+    found = [(kind, count) for kind in kinds for count in threads]
+    if num_envs == 64:
+        found += [("pool", max(threads))] + [("mjx", 1)] * mjx
+    if "num_threads" not in jaxenvs.make(id).parameters:  # a program that does not divide its work
+        found = [(kind, count) for kind, count in found if kind == "EnvPool" or count == threads[0]]
+    return found
+
+
+def _measure_case(
+    id: str, num_envs: int, names: Sequence[tuple[str, int]], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    with contextlib.ExitStack() as stack:
+        samplers, work, compiled = [], [], []
+        for kind, threads in names:
+            make = CONTESTANTS[kind](id, num_envs, threads, options.steps)
+            run, steps, seconds = stack.enter_context(make)
+            samplers.append(Sampler(run))
+            work.append(steps * num_envs)
+            compiled.append(seconds)
+        alternate(samplers, options.repeats, options.min_seconds)
+    entries = []
+    for (kind, threads), sampler, steps, seconds in zip(
+        names, samplers, work, compiled, strict=True
+    ):
+        speeds = [sampler.calls * steps / taken for taken in sampler.seconds]
+        case = {"id": id, "num_envs": num_envs, "contestant": kind, "threads": threads}
+        entries.append({**case, "steps_per_second": speeds, "compile_seconds": seconds})
+        if not options.quiet:
+            print(_row(entries[-1]), flush=True)
+    return entries
 
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    titles = ("id", "N", "contestant", "steps/s", "compile, s")
+    titles = ("id", "N", "contestant", "threads", "steps/s", "compile, s")
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     return "\n".join([headline(report, "steps"), "", *lines, *map(_row, report["measurements"])])
 
@@ -97,99 +127,139 @@ def _row(entry: dict[str, Any]) -> str:
         entry["id"],
         f"{entry['num_envs']:,}",
         entry["contestant"],
+        f"{entry['threads']}",
         f"{middle:,.0f} [{low:,.0f}, {high:,.0f}]",
         "" if compiled is None else f"{compiled:.1f}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-@contextlib.contextmanager
-def _contestant(
-    name: str, id: str, num_envs: int, steps: int
-) -> Iterator[tuple[Run, float | None]]:
-    """Yields the function to time, and the seconds that its program took to compile."""
-    if name.startswith("EnvPool"):
-        import envpool
+# Contestants. Each yields the function to time, the steps of all instances that a call of it
+# takes, and the seconds that its program took to compile.
 
-        threads = int(name.split()[1])
-        pool: Any = envpool.make(id, "gymnasium", num_envs=num_envs, num_threads=threads)
-        pool.reset()
-        try:
-            yield _loop(pool.step, pool.action_space, (num_envs,), steps), None
-        finally:
-            pool.close()
-    elif name == "Gymnasium":
-        import gymnasium
-
-        envs = gymnasium.make_vec(id, num_envs, "sync")
-        envs.reset()
-        yield _loop(envs.step, envs.single_action_space, (num_envs,), steps), None
-        envs.close()
-    elif name == "mjx, plain":
-        with mock.patch.object(physics, "simulate", _plain_steps), _plain_functions():
-            yield _scan(jaxenvs.make_vec(id, num_envs, engine="mjx"), steps)
-    else:
-        library = "gymnasium/" if name == "pool" else ""
-        engine: dict[str, Any] = {"engine": name} if name == "mjx" else {}
-        env: Any = jaxenvs.make_vec(library + id, num_envs, **engine)
-        try:
-            yield _scan(env, steps)
-        finally:
-            if name == "pool":
-                env.close()
-
-
-def _plain_steps(model: Any, start: Any, frame_skip: int) -> Any:
-    return jax.lax.fori_loop(0, frame_skip, lambda _, data: _mjx.mjx.step(model, data), start)
+Made = Iterator[tuple[Run, int, float | None]]
 
 
 @contextlib.contextmanager
-def _plain_functions() -> Iterator[None]:
-    """Runs MJX's own functions while jaxenvs traces, too."""
-    with mock.patch.object(_mjx, "_is_ours", mock.Mock(get=lambda: False)):
-        yield
+def _jit(id: str, num_envs: int, threads: int, steps: int, **parameters: Any) -> Made:
+    env = jaxenvs.make_vec(id, num_envs, **_of_threads(id, threads), **parameters)
 
+    @jax.jit
+    def scan(state: Any, key: jax.Array, actions: jax.Array) -> Any:
+        def step(carry: Any, action: jax.Array) -> Any:
+            state, key, total = carry
+            key, step_key = jax.random.split(key)
+            state, timestep = env.step(state, action, step_key)
+            seen = sum(leaf.sum() for leaf in jax.tree.leaves(timestep.observation))
+            return (state, key, total + seen + timestep.reward.sum()), None
 
-def _scan(env: Any, steps: int) -> tuple[Run, float]:
-    def scan(state: Any, key: Any) -> Any:
-        def step(state: Any, key: Any) -> Any:
-            state, timestep = env.step(state, env.action_space.sample(key), key)
-            return state, timestep.reward.sum()
+        carry = state, key, jnp.float32(0)
+        return jax.lax.scan(step, carry, actions)[0]
 
-        return jax.lax.scan(step, state, jax.random.split(key, steps))
-
-    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    carry = jax.jit(env.reset)(jax.random.key(0))[0], jax.random.key(1)
+    actions = jnp.asarray(_actions(env.single_action_space, (steps, num_envs)))
     start = time.perf_counter()
-    program = jax.jit(scan).lower(state, jax.random.key(0)).compile()
-    compile_seconds = time.perf_counter() - start
-    carry = {"state": state, "calls": 0}
+    program = scan.lower(*carry, actions).compile()
+    seconds = time.perf_counter() - start
 
     def run(calls: int) -> float:
+        nonlocal carry
         start = time.perf_counter()
         for _ in range(calls):
-            carry["calls"] += 1
-            carry["state"], total = program(carry["state"], jax.random.key(carry["calls"]))
+            *carry, total = program(*carry, actions)
             total.block_until_ready()
         return time.perf_counter() - start
 
-    return run, compile_seconds
+    yield run, steps, seconds
 
 
-def _loop(step: Any, space: Any, shape: tuple[int, ...], steps: int) -> Run:
-    random = np.random.default_rng(0)
-    if hasattr(space, "n"):
-        actions = random.integers(space.n, size=(64, *shape)).astype(space.dtype)
+@contextlib.contextmanager
+def _make_gym(id: str, num_envs: int, threads: int, steps: int) -> Made:
+    if num_envs == 1:
+        env = jaxenvs.make_gym(id, **_of_threads(id, threads))
+        yield _one(env), 1, None
     else:
-        low, high = space.low, space.high
-        actions = random.uniform(low, high, (64, *shape, *low.shape)).astype(low.dtype)
+        env = jaxenvs.make_gym(id, num_envs, **_of_threads(id, threads))
+        env.reset(seed=0)
+        yield _loop(env.step, env.single_action_space, num_envs), 1, None
+    env.close()
+
+
+@contextlib.contextmanager
+def _envpool(id: str, num_envs: int, threads: int, steps: int) -> Made:
+    import envpool
+
+    pool: Any = envpool.make(id, "gymnasium", num_envs=num_envs, num_threads=threads)
+    pool.reset()
+    try:
+        yield _loop(pool.step, pool.action_space, num_envs), 1, None
+    finally:
+        pool.close()
+
+
+@contextlib.contextmanager
+def _pool(id: str, num_envs: int, threads: int, steps: int) -> Made:
+    with jaxenvs.make_pool(f"gymnasium/{id}", num_envs, num_workers=threads, seed=0) as pool:
+        pool.reset()
+        yield _loop(pool.step, pool.single_action_space, num_envs), 1, None
+
+
+@contextlib.contextmanager
+def _gymnasium(id: str, num_envs: int, threads: int, steps: int) -> Made:
+    import gymnasium
+
+    env = gymnasium.make(id)
+    yield _one(env), 1, None
+    env.close()
+
+
+CONTESTANTS: dict[str, Callable[..., contextlib.AbstractContextManager[Any]]] = {
+    "jit": _jit,
+    "make_gym": _make_gym,
+    "EnvPool": _envpool,
+    "pool": _pool,
+    "Gymnasium": _gymnasium,
+    "mjx": functools.partial(_jit, engine="mjx"),
+}
+
+
+def _of_threads(id: str, threads: int) -> dict[str, int]:
+    """Returns the parameter that sets the threads of an id, if it has one."""
+    return {"num_threads": threads} if "num_threads" in jaxenvs.make(id).parameters else {}
+
+
+def _loop(step: Callable[[Any], Any], space: Any, num_envs: int) -> Run:
+    actions, calls_so_far = _actions(space, (64, num_envs)), 0
 
     def run(calls: int) -> float:
+        nonlocal calls_so_far
         start = time.perf_counter()
-        for i in range(calls * steps):
-            step(actions[i % len(actions)])
+        for _ in range(calls):
+            step(actions[calls_so_far % len(actions)])
+            calls_so_far += 1
         return time.perf_counter() - start
 
     return run
+
+
+def _one(env: Any) -> Run:
+    """Returns a loop over one instance that resets it when an episode ends."""
+    env.reset(seed=0)
+
+    def step(actions: Any) -> None:
+        _, _, terminated, truncated, _ = env.step(actions[0])
+        if terminated or truncated:
+            env.reset()
+
+    return _loop(step, env.action_space, 1)
+
+
+def _actions(space: Any, shape: tuple[int, ...]) -> np.ndarray:
+    random = np.random.default_rng(0)
+    if hasattr(space, "n"):
+        return random.integers(int(space.n), size=shape).astype(space.dtype)
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    return random.uniform(low, high, (*shape, *low.shape)).astype(low.dtype)
 
 
 if __name__ == "__main__":

@@ -241,17 +241,44 @@ def suites() -> list[str]:
 
 
 def physics() -> list[str]:
-    """Returns the speed of MuJoCo tasks in several engines and libraries."""
-    report = load("physics")
-    names = list(dict.fromkeys(each["contestant"] for each in report["measurements"]))
-    lines = titles("", [*names, "compile, s: mjx", "plain"])
+    """Returns the speed of MuJoCo tasks inside of `jit`, with ratios to EnvPool."""
+    report, sizes = load("physics"), (64, 256, 1024)
+    cases = [(size, threads) for size in sizes for threads in (1, 2)]
+    columns = [f"{size:,}, {threads} thread{'s' * (threads > 1)}" for size, threads in cases]
+    lines = titles("instances", columns)
     for id in ids_of(report):
-        entries = [measured(report, id=id, contestant=name, num_envs=64) for name in names]
-        cells = [f"{median(entry['steps_per_second']):,.0f}" for entry in entries]
-        compiled = {entry["contestant"]: entry["compile_seconds"] for entry in entries}
-        seconds = [f"{compiled[name]:.1f}" for name in ("mjx", "mjx, plain")]
-        lines.append(line(id, [*cells, *seconds]))
+        lines.append(line(id, [_beside(report, id, *case, "jit", "EnvPool") for case in cases]))
     return lines
+
+
+def physics_python() -> list[str]:
+    """Returns the speed of MuJoCo tasks stepped from Python on two threads, with ratios."""
+    report = load("physics")
+    columns = ("`make_gym`, 16", "`make_gym`, 64", "pool of Gymnasium's, 64")
+    lines = titles("instances", columns)
+    for id in ids_of(report):
+        cells = [_beside(report, id, size, 2, "make_gym", "EnvPool") for size in (16, 64)]
+        lines.append(line(id, [*cells, _beside(report, id, 64, 2, "pool", "EnvPool")]))
+    return lines
+
+
+def physics_single() -> list[str]:
+    """Returns the speed of one instance of MuJoCo tasks, with ratios to Gymnasium."""
+    report = load("physics")
+    lines = titles("one instance", ("inside of `jit`", "`make_gym`"))
+    for id in ids_of(report):
+        names = ("jit", "make_gym")
+        lines.append(line(id, [_beside(report, id, 1, 1, name, "Gymnasium") for name in names]))
+    return lines
+
+
+def _beside(report: Report, id: str, num_envs: int, threads: int, ours: str, peer: str) -> str:
+    """Returns thousand steps per second, and the ratio to a peer."""
+    case = {"id": id, "num_envs": num_envs, "threads": threads}
+    own, theirs = (
+        measured(report, contestant=name, **case)["steps_per_second"] for name in (ours, peer)
+    )
+    return f"{digits(median(own) / 1e3)} ({peer} {times(ratios(own, theirs))})"
 
 
 def agents() -> list[str]:
@@ -513,6 +540,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "minigrid_returns": partial(returns, "minigrid"),
     "physics_returns": partial(returns, "box2d", "mujoco"),
     "physics": physics,
+    "physics_python": physics_python,
+    "physics_single": physics_single,
     "suites": suites,
 }
 

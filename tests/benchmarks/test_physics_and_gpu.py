@@ -1,0 +1,72 @@
+"""The measurements of physics and of GPUs, with tiny numbers."""
+
+import functools
+import json
+import time
+
+import pytest
+
+from benchmarks import gpu, physics
+
+
+def test_contestants_of_physics_have_equal_threads_and_peers():
+    for num_envs, expected in (
+        (1, [("jit", 1), ("make_gym", 1), ("Gymnasium", 1)]),
+        (16, [(name, count) for name in ("make_gym", "EnvPool") for count in (1, 2)]),
+        (256, [(name, count) for name in ("jit", "EnvPool") for count in (1, 2)]),
+    ):
+        assert physics.contestants("Ant-v5", num_envs, [1, 2], False) == expected
+    assert ("pool", 2) in physics.contestants("Ant-v5", 64, [1, 2], False)
+    assert ("mjx", 1) in physics.contestants("Ant-v5", 64, [1, 2], True)
+
+
+def test_report_of_physics_has_every_contestant(tmp_path, capsys):
+    path = tmp_path / "results.json"
+    small = ["--repeats", "2", "--min-seconds", "0", "--steps", "2", "--quiet"]
+    chosen = ["--ids", "InvertedPendulum-v5", "--num-envs", "1"]
+    physics.main([*chosen, *small, "--output", str(path)])
+    report = json.loads(path.read_text())
+    names = [entry["contestant"] for entry in report["measurements"]]
+    assert names == ["jit", "make_gym", "Gymnasium"]
+    for entry in report["measurements"]:
+        assert len(entry["steps_per_second"]) == 2 and min(entry["steps_per_second"]) > 0
+    assert "| InvertedPendulum-v5 | 1 | jit | 1 |" in physics.table(report)
+
+
+def test_gpu_part_measures_steps_of_an_engine(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(gpu, "MOST_SAMPLES", 2)
+    path = tmp_path / "results.json"
+    chosen = ["--ids", "Hopper-v5", "--engines", "c", "--num-envs", "2", "--steps", "2"]
+    gpu.main(["--only", "physics", *chosen, "--minutes", "2", "--output", str(path)])
+    (entry,) = json.loads(path.read_text())["measurements"]
+    assert entry["part"] == "physics" and entry["physics_steps"] == 4
+    assert min(entry["steps_per_second"]) > 0
+    assert "| Hopper-v5 | c | 2 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("failure", ["slow", "wrong"])
+def test_gpu_report_says_what_was_not_measured(failure, tmp_path, monkeypatch):
+    def run(kind, until):
+        if kind == "slow":
+            time.sleep(60)
+        if kind == "wrong":
+            raise ValueError("no such thing\nand more")
+        return {"steps_per_second": [2.0], "physics_steps": 3, "compile_seconds": 100.0}
+
+    kinds = ["right", "right", failure]
+    monkeypatch.setitem(
+        gpu.PARTS,
+        "physics",
+        lambda options: (
+            gpu.Case({"id": kind, "engine": "c", "num_envs": 1}, kind, functools.partial(run, kind))
+            for kind in kinds
+        ),
+    )
+    path, start = tmp_path / "results.json", time.perf_counter()
+    gpu.main(["--minutes", "0.005", "--output", str(path), "--quiet"])
+    assert time.perf_counter() - start < 20
+    first, second, third = json.loads(path.read_text())["measurements"]
+    assert first["steps_per_second"] == [2.0]
+    assert second["error"] == "no time was left"  # its program took 100 seconds to compile
+    slow, wrong = "it had not ended when the time was over", "ValueError: no such thing"
+    assert third["error"] == (slow if failure == "slow" else wrong)
