@@ -31,8 +31,8 @@ class FetchState:
     qpos: jax.Array  # float32[nq], m and rad
     qvel: jax.Array  # float32[nv], m/s and rad/s
     kept: Any  # see `MujocoState`
-    # float32[7], position and quaternion of the gripper's link where the last evaluation of the
-    # forces saw it, which is where the next action moves it from.
+    # uint32[7, 2], float64[7], the position and quaternion of the gripper's link where the last
+    # evaluation of the forces saw it, which is where the next action moves it from.
     gripper: jax.Array
     goal: jax.Array  # float32[3], m
 
@@ -115,14 +115,15 @@ class Fetch(GoalTask[FetchState]):
         with precision(self.dtype):
             # In single precision, as in the package.
             action = jnp.clip(self._as_control(action).astype(jnp.float32), -1, 1)
-            move = (action[:3] * jnp.float32(0.05)).astype(self.dtype)
-            place = state.gripper[:3] + move
-            turn = state.gripper[3:] + jnp.asarray(_DOWN, self.dtype)
+            move = action[:3] * jnp.float32(0.05)
+            with jax.enable_x64(True):
+                pose = jax.lax.bitcast_convert_type(state.gripper, jnp.float64)
+                mocap = pose[:3] + move.astype(jnp.float64), pose[3:] + np.array(_DOWN)
             fingers = _fingers(setup.model)
             if self.is_shut:
                 plan = Plan(setup.model, self.dtype, ("qpos", "qvel"), (), _NUM_STEPS, False, False)
                 control = jnp.zeros(setup.model.nu, self.dtype)
-                moved = self._engine.step(plan, changes, state, control, mocap=(place, turn))
+                moved = self._engine.step(plan, changes, state, control, mocap=mocap)
                 qpos = moved.data.qpos.at[fingers].set(0)
                 # A place that is not a number does not stay.
                 kept = jnp.where(moved.diverged, state.kept, moved.kept)
@@ -130,9 +131,7 @@ class Fetch(GoalTask[FetchState]):
             else:
                 driven = setup.model.jnt_qposadr[setup.model.actuator_trnid[:, 0]]
                 control = state.qpos[driven] + action[3].astype(self.dtype)
-                seen = moved = self._engine.step(
-                    self._plan, changes, state, control, mocap=(place, turn)
-                )
+                seen = moved = self._engine.step(self._plan, changes, state, control, mocap=mocap)
             diverged = moved.diverged
             next_state, observation, info = self._after(seen, state.goal, diverged)
             reward = self.compute_reward(observation["achieved_goal"], state.goal)
@@ -151,7 +150,7 @@ class Fetch(GoalTask[FetchState]):
             qpos=data.qpos,
             qvel=data.qvel,
             kept=simulated.kept,
-            gripper=self._pose(data),
+            gripper=_bits(self._place(simulated.precise)),
             goal=goal,
         )
         observation = {**self._observe_data(data), "desired_goal": goal}
@@ -218,12 +217,13 @@ class Fetch(GoalTask[FetchState]):
         qvel = data.qvel[joints]
         return qvel @ (slide + jnp.cross(spin, arm)), qvel @ spin
 
-    def _pose(self, data: Fields) -> jax.Array:
+    def _place(self, data: Fields) -> jax.Array:
         link = self._original.body(_LINK).id
-        return jnp.concatenate([data.xpos[link], data.xquat[link]])
+        with jax.enable_x64(True):
+            return jnp.concatenate([data.xpos[link], data.xquat[link]])
 
     def _read(self, data: Fields) -> Any:
-        return self._observe_data(data), self._pose(data)
+        return self._observe_data(data)
 
     @property
     def _view(self) -> dict[str, Any]:
@@ -370,6 +370,12 @@ def _set_up(task: type[Fetch]) -> _Setup:
         grip=grip.xpos.copy(),
         height=float(data.site("object0").xpos[2]) if task.has_object else 0.0,
     )
+
+
+def _bits(numbers: jax.Array) -> jax.Array:
+    """Returns the bits of numbers in double precision: float64[n] to uint32[n, 2]."""
+    with jax.enable_x64(True):
+        return jax.lax.bitcast_convert_type(numbers, jnp.uint32)
 
 
 def _fingers(model: mujoco.MjModel, address: str = "qposadr") -> np.ndarray:

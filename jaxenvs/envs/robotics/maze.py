@@ -19,6 +19,7 @@ from jaxenvs.errors import ParameterError, closest
 S = TypeVar("S")
 
 RADIUS = 0.45  # m, in which a goal counts as reached, whatever the size of the cells
+_NOISE = 0.25  # in cells, how far starts and goals are from the middle along x and y
 
 _UMAZE = ("11111", "10001", "11101", "10001", "11111")
 _OPEN = ("1111111", "1000001", "1000001", "1000001", "1111111")
@@ -75,7 +76,6 @@ class Maze(GoalTask[S]):
     maze_map: str | tuple[str, ...] = struct.static("UMaze")  # a name in MAPS, or rows as there
     continuing_task: bool = struct.static(True)  # whether an episode goes on at the goal
     reset_target: bool = struct.static(False)  # whether a goal that was reached moves elsewhere
-    position_noise_range: float = 0.25  # in cells, how far start and goal are from the middle
 
     scale: ClassVar[float]  # m, side length of a cell
     height: ClassVar[float]  # of the walls, in cells
@@ -140,7 +140,7 @@ class Maze(GoalTask[S]):
 
     def _draw_noise(self, key: chex.PRNGKey) -> jax.Array:
         noise = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
-        return noise * (self.position_noise_range * self.scale)
+        return noise * (_NOISE * self.scale)
 
     def _next_goal(self, achieved: jax.Array, goal: jax.Array, key: chex.PRNGKey) -> jax.Array:
         """Returns the goal of the next step."""
