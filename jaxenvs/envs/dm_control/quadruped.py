@@ -195,8 +195,8 @@ class QuadrupedEscape(_Quadruped):
         rangefinder  float32[20], tanh of the distance to the terrain in m along 20 rays from the
             torso; 1 where there is none
     Action: float32[12], positions of yaw, lift, and extension of each leg
-    Reward: the distance from the middle, 1 outside of the terrain, times an upright torso, 1 within
-        20 degrees
+    Reward: the distance from the middle as a share of that to the edge of the terrain, at most 1,
+        times an upright torso, at most 20 degrees from upright for 1
     Start: turned anywhere in the middle, just above the ground, at rest; the terrain is random
     Terminates: never
     Time limit: none here; ids have 1,000 steps
