@@ -201,7 +201,7 @@ class QuadrupedEscape(_Quadruped):
     Terminates: never
     Time limit: none here; ids have 1,000 steps
 
-    The state holds the 40,401 heights of the episode's terrain. Pictures do not show the terrain.
+    The state holds the 40,401 heights of the episode's terrain.
 
     Engine: C MuJoCo only.
 

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -56,15 +56,20 @@ def draw(
         distance = _SURFACES[kind](start, local, size)
         hit = start + distance[..., None] * local
         if kind == _Kind.mjGEOM_PLANE:
-            is_even = (jnp.floor(hit[..., :1]) + jnp.floor(hit[..., 1:2])) % 2 == 0
-            color = jnp.where(is_even, *map(jnp.asarray, _TILES))
+            color = _tiles(hit)
         else:
             color = _shade(rgb, _NORMALS[kind](hit, size), local, turn[2])
-        is_nearer = distance < nearest
-        picture = jnp.where(is_nearer[..., None], color, picture)
-        return (picture, jnp.where(is_nearer, distance, nearest)), None
+        return _put(picture, nearest, color, distance), None
 
     drawn = picture, jnp.full(FRAME_SHAPE, _FAR)
+    for i in np.flatnonzero(original.geom_type == _Kind.mjGEOM_HFIELD):
+        place, turn = data.geom_xpos[i], data.geom_xmat[i]
+        height = _height(model, original, original.geom_dataid[i])
+        start, local = (eye - place) @ turn, rays @ turn
+        distance = _terrain(start, local, height)
+        hit = start + distance[..., None] * local
+        color = _shade(2 * _tiles(hit), _terrain_normal(hit, height), local, turn[2])
+        drawn = _put(*drawn, color, distance)
     shapes = [*_visible(original, camera.get("groups", _GROUPS))]
     for kind in _SURFACES:  # a loop over the shapes of a kind compiles faster than all of them
         of_kind = [
@@ -81,6 +86,20 @@ def draw(
             stacked = [jnp.stack(parts) for parts in zip(*of_kind, strict=True)]
             drawn, _ = loops.scan(functools.partial(add, kind), drawn, stacked)
     return jnp.clip(255 * drawn[0], 0, 255).astype(jnp.uint8)
+
+
+def _put(
+    picture: jax.Array, nearest: jax.Array, color: jax.Array, distance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Adds a shape to a picture, where nothing is nearer."""
+    is_nearer = distance < nearest
+    picture = jnp.where(is_nearer[..., None], color, picture)
+    return picture, jnp.where(is_nearer, distance, nearest)
+
+
+def _tiles(hit: jax.Array) -> jax.Array:
+    is_even = (jnp.floor(hit[..., :1]) + jnp.floor(hit[..., 1:2])) % 2 == 0
+    return jnp.where(is_even, *map(jnp.asarray, _TILES))
 
 
 def _rays(forward: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -165,6 +184,46 @@ def _ellipsoid(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
     return _first((ray**2).sum(-1), (ray * start).sum(-1), (start**2).sum() - 1)
 
 
+def _height(model: Model, original: mujoco.MjModel, field: int) -> Callable[..., jax.Array]:
+    """Returns the function from x and y to the height of terrain, which is low beyond its sides."""
+    rows, columns = (getattr(original, f"hfield_{name}")[field] for name in ("nrow", "ncol"))
+    start = original.hfield_adr[field]
+    heights = model.hfield_data[start : start + rows * columns].reshape(rows, columns)
+    size = model.hfield_size[field]
+
+    def height(x: jax.Array, y: jax.Array) -> jax.Array:
+        place = [(y / size[1] + 1) / 2 * (rows - 1), (x / size[0] + 1) / 2 * (columns - 1)]
+        return size[2] * jax.scipy.ndimage.map_coordinates(heights, place, order=1, cval=-_FAR)
+
+    return height
+
+
+def _terrain(start: jax.Array, ray: jax.Array, height: Callable[..., jax.Array]) -> jax.Array:
+    """Walks along rays, in steps that grow, until they are below the ground, and back in halves."""
+    steps = 0.2 * 1.08 ** np.arange(80, dtype=np.float32)
+
+    def is_below(distance: jax.Array) -> jax.Array:
+        x, y, z = jnp.moveaxis(start + distance[..., None] * ray, -1, 0)
+        return z < height(x, y)
+
+    def walk(ends: tuple[jax.Array, jax.Array], step: jax.Array) -> Any:
+        above, below = ends
+        is_new = (below == _FAR) & is_below(jnp.full_like(above, step))
+        below = jnp.where(is_new, step, below)
+        return (jnp.where(below == _FAR, step, above), below), None
+
+    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        above, below = ends
+        middle = (above + below) / 2
+        is_deep = is_below(middle)
+        return jnp.where(is_deep, above, middle), jnp.where(is_deep, middle, below)
+
+    ends = jnp.zeros(FRAME_SHAPE), jnp.full(FRAME_SHAPE, _FAR)
+    ends, _ = loops.scan(walk, ends, jnp.asarray(steps))
+    _, near = loops.fori_loop(0, 8, halve, ends)
+    return jnp.where(ends[1] == _FAR, _FAR, near)
+
+
 def _first(a: Any, b: jax.Array, c: jax.Array) -> jax.Array:
     """Returns the smaller root of a t^2 + 2 b t + c, or a large number if it is not positive."""
     root = b**2 - a * c
@@ -177,6 +236,12 @@ def _first(a: Any, b: jax.Array, c: jax.Array) -> jax.Array:
 
 def _unit(vector: jax.Array) -> jax.Array:
     return vector / jnp.maximum(jnp.sqrt((vector**2).sum(-1, keepdims=True)), 1e-9)
+
+
+def _terrain_normal(hit: jax.Array, height: Callable[..., jax.Array]) -> jax.Array:
+    x, y, _ = jnp.moveaxis(hit, -1, 0)
+    slope = [height(x - a, y - b) - height(x + a, y + b) for a, b in ((0.1, 0), (0, 0.1))]
+    return _unit(jnp.stack([*slope, jnp.full_like(x, 0.2)], -1))
 
 
 def _capsule_normal(hit: jax.Array, size: jax.Array) -> jax.Array:

@@ -16,6 +16,8 @@ suite = pytest.importorskip("dm_control.suite")
 from dm_control.utils import rewards  # noqa: E402
 
 from jaxenvs.envs.dm_control.rewards import tolerance  # noqa: E402
+from jaxenvs.envs.mujoco import rendering  # noqa: E402
+from jaxenvs.physics.models import precision  # noqa: E402
 
 PENDULUM = "dm_control/pendulum-swingup"
 REACHER = "dm_control/reacher-easy"
@@ -134,6 +136,28 @@ def test_terrain_is_that_of_the_suite():
     with jax.default_matmul_precision("highest"):
         found = env._draw_terrain(key).reshape(201, 201)
     np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_pictures_show_the_terrain():
+    env = jaxenvs.make("dm_control/quadruped-escape", engine="c").unwrapped
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    draw = jax.jit(env.render)
+    flat = state.replace(drawn={"hfield_data": 0 * state.drawn["hfield_data"]})
+    assert (draw(state) != draw(flat)).any(axis=-1).mean() > 0.3
+
+
+def test_rays_end_on_the_terrain():
+    def height(x, y):
+        return 0.3 * jnp.sin(x) - 0.2 * y
+
+    start = np.array([0, 0, 2], np.float32)
+    rays = rendering._rays(np.array([0, 0.96, -0.28]), np.array([1, 0, 0]))
+    with precision("float32"):
+        distance = np.asarray(rendering._terrain(start, rays, height))
+    x, y, z = np.moveaxis(start + distance[..., None] * rays, -1, 0)
+    is_ground = distance < 50
+    assert 0.5 < is_ground.mean() < 0.9  # above is the sky
+    assert np.abs(z - height(x, y))[is_ground].max() < 0.05
 
 
 def test_pictures_show_the_dog():
