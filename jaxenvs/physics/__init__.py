@@ -1,22 +1,26 @@
-"""Engines that simulate models of MuJoCo: C MuJoCo and MJX.
+"""Engines that simulate models of MuJoCo: C MuJoCo, MJX, and MJX-Warp.
 
 An engine is a module with the functions `start`, `step`, and `place`. They take a
 `models.Plan`, which says what a task needs, and return a `models.Simulated`.
 """
 
-import importlib
+import importlib.util
 from typing import Any
 
 import jax
+import jax.extend.backend
 
 from jaxenvs.errors import ParameterError
 
-ENGINES = ("c", "mjx")
+ENGINES = ("c", "mjx", "warp")
 
 
 def default_engine() -> str:
     """Returns the engine for the platform that JAX's programs run on."""
-    return "c" if jax.default_backend() == "cpu" else "mjx"
+    if jax.default_backend() == "cpu":
+        return "c"
+    is_nvidia = "cuda" in jax.extend.backend.get_backend().platform_version.lower()
+    return "warp" if is_nvidia and importlib.util.find_spec("warp") else "mjx"
 
 
 def engine(name: str) -> Any:
@@ -28,23 +32,28 @@ def engine(name: str) -> Any:
     return importlib.import_module(f"jaxenvs.physics.{name}")
 
 
-def check_engine(caller: str, name: str) -> str:
+def check_engine(caller: str, name: str, dtype: str = "float32") -> str:
     """Returns the name of an engine, which may be "auto".
 
     Raises:
-        ParameterError: there is no such engine.
+        ParameterError: there is no such engine, or it does not compute in `dtype`.
     """
     if name == "auto":
-        return default_engine()
+        name = default_engine()
     if name not in ENGINES:
         raise ParameterError(
             f'{caller} got engine={name!r}; expected {", ".join(map(repr, ENGINES))}, or "auto".'
+        )
+    if name == "warp" and dtype != "float32":
+        raise ParameterError(
+            f'{caller} got dtype="{dtype}"; expected "float32" with engine="warp".  Pass'
+            ' engine="c" or engine="mjx".'
         )
     return name
 
 
 def check_only_c(caller: str, name: str, why: str) -> None:
-    """Checks the engine of a task that MJX cannot simulate.
+    """Checks the engine of a task that MJX and Warp cannot simulate.
 
     Raises:
         ParameterError: it is another than "c".

@@ -35,7 +35,7 @@ def start(
     del control  # on which only where a solver starts depends
     with conventions(plan.dtype):
         model = _put(plan.original, plan.dtype, changes)
-        kept = _kept(plan, kept)
+        kept = first_kept(plan, kept)
         data = _data(model, qpos, qvel).replace(**kept)
         needs_forces = plan.original.sensor_needstage == mujoco.mjtStage.mjSTAGE_ACC
         if plan.starts_with_forces or (plan.refreshes and needs_forces.any()):
@@ -49,7 +49,7 @@ def step(plan: Plan, changes: Mapping[str, Any], state: Any, control: jax.Array)
     """Takes the physics steps of a control step."""
     with conventions(plan.dtype):
         model = _put(plan.original, plan.dtype, changes)
-        kept = _kept(plan, state.kept)
+        kept = first_kept(plan, state.kept)
         data = _data(model, state.qpos, state.qvel).replace(**kept, ctrl=control)
         data = _simulate(model, data, plan.steps)
         diverged = ~(jnp.isfinite(data.qpos).all() & jnp.isfinite(data.qvel).all())
@@ -110,9 +110,8 @@ def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
     }
 
 
-@functools.cache
-def _put_once(original: mujoco.MjModel, dtype: str) -> Model:
-    """Returns a model in MJX, with arrays that do not belong to a trace or a mesh."""
+def loadable(original: mujoco.MjModel) -> mujoco.MjModel:
+    """Returns a model without what MJX and Warp refuse."""
     model, kinds = copy.copy(original), mujoco.mjtSolver
     if model.opt.solver == kinds.mjSOL_PGS:  # which MJX does not have
         model.opt.solver = kinds.mjSOL_NEWTON
@@ -120,12 +119,18 @@ def _put_once(original: mujoco.MjModel, dtype: str) -> Model:
     if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT:
         # It refuses pairs of shapes that it does not collide, unless their geoms cannot.
         model.geom_contype[:] = model.geom_conaffinity[:] = 0
+    return model
+
+
+@functools.cache
+def _put_once(original: mujoco.MjModel, dtype: str) -> Model:
+    """Returns a model in MJX, with arrays that do not belong to a trace or a mesh."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with conventions(dtype), no_mesh, jax.ensure_compile_time_eval():
-        return mjx.put_model(model, impl="jax")
+        return mjx.put_model(loadable(original), impl="jax")
 
 
-def _kept(plan: Plan, kept: Any) -> dict[str, jax.Array]:
+def first_kept(plan: Plan, kept: Any) -> dict[str, jax.Array]:
     """Returns what a state carries besides positions and velocities; at first it is zero."""
     sizes = {"qacc_warmstart": plan.original.nv, "act": plan.original.na}
     return kept or {name: jnp.zeros(size, plan.dtype) for name, size in sizes.items()}
@@ -161,7 +166,7 @@ def _fields(plan: Plan, data: Data, model: Model = None) -> list[dict[str, jax.A
         if name == "ncon":
             contact = mjx.collision(model, data)._impl.contact
             return (contact.dist < contact.includemargin - 1e-6).sum()
-        return getattr(data if hasattr(data, name) else data._impl, name)
+        return getattr(data._impl if hasattr(data._impl, name) else data, name)
 
     return [{name: find(name) for name in names} for names in (plan.fields, plan.precise)]
 

@@ -34,7 +34,7 @@ class MujocoState:
     qpos: jax.Array  # float32[nq], m and rad, positions of the joints; orientations are quaternions
     qvel: jax.Array  # float32[nv], m/s and rad/s, velocities of the joints
     # What the engine needs besides. In C MuJoCo, uint32[2 S], the simulation in double precision:
-    # where `qpos` and `qvel` equal it when rounded, it is what counts. In MJX, a dict.
+    # where `qpos` and `qvel` equal it when rounded, it is what counts. In MJX and Warp, a dict.
     kept: Any
     # float32[2, k], m, the place and what rounding left of it. It may be one physics step older
     # than `qpos`.
@@ -46,7 +46,7 @@ class Simulation(Environment[S]):
 
     physics: Any = None  # arrays that replace the model's: {"opt.gravity": (0, 0, -3.7)}
     dtype: str = struct.static("float32")  # or "float64", which needs jax_enable_x64
-    engine: str = struct.static("auto")  # "c" (C MuJoCo, for CPUs) or "mjx"; see docs/usage/mujoco
+    engine: str = struct.static("auto")  # "c" (on CPUs), "mjx", or "warp"; see docs/usage/mujoco
     num_threads: int | None = struct.static(None)  # of a step in C; by default the cores we may use
     derivatives: str | None = struct.static(None)  # "finite": C has them, at the cost of many steps
     on_divergence: str = struct.static("truncate")  # or "raise", an error of the program
@@ -65,7 +65,7 @@ class Simulation(Environment[S]):
             raise ParameterError(
                 f'{name} got dtype="float64".  It needs jax.config.update("jax_enable_x64", True).'
             )
-        object.__setattr__(self, "engine", physics.check_engine(name, self.engine))
+        object.__setattr__(self, "engine", physics.check_engine(name, self.engine, self.dtype))
         if self.on_divergence not in ("truncate", "raise"):
             raise ParameterError(
                 f'{name} got on_divergence={self.on_divergence!r}; expected "truncate" or "raise".'
