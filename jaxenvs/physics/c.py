@@ -105,7 +105,7 @@ def step(
         found = _call(plan, mode, changes, kept, True, qpos, qvel, writes)
         return found.kept, found.diverged, found.data.arrays, found.precise.arrays
 
-    kept = jnp.asarray(_engine(plan.original).first) if state.kept is None else state.kept
+    kept = _joined(*_parts(plan, state.kept))
     inputs = state.qpos, state.qvel, control, kept, (dict(changes), poses)
     return simulated(plan, *_with_derivatives(plan, call)(*inputs))
 
@@ -129,11 +129,11 @@ def _with_derivatives(plan: Plan, call: Callable[..., Any]) -> Callable[..., Any
                 ' engine="mjx", which has them in forward mode.'
             )
         *moved, kept, others = primals
-        row = kept["row"] if isinstance(kept, dict) else kept
+        row, constants = _parts(plan, kept)
         tangent = jnp.concatenate(
             [
-                jnp.zeros(t.aval.shape, plan.dtype) if isinstance(t, SymbolicZero) else t
-                for t in tangents[:3]
+                jnp.zeros(x.shape, plan.dtype) if isinstance(t, SymbolicZero) else t
+                for t, x in zip(tangents[:3], moved, strict=True)
             ]
         )
         double = dataclasses.replace(plan, dtype="float64", raises=False)
@@ -151,8 +151,7 @@ def _with_derivatives(plan: Plan, call: Callable[..., Any]) -> Callable[..., Any
                 there = numbers.at[place].set(x[: len(place)])
                 words = jax.lax.bitcast_convert_type(there, jnp.uint32).reshape(-1)
                 parts = jnp.split(x, np.cumsum([each.size for each in moved[:2]]))
-                with_row = {**kept, "row": words} if isinstance(kept, dict) else words
-                return call(double, *parts, with_row, others)[2:]
+                return call(double, *parts, _joined(words, constants), others)[2:]
 
             found = jax.vmap(moved_by)(away)
             slopes = jax.tree.map(
@@ -224,15 +223,15 @@ def _call(
     model, engine = plan.original, _engine(plan.original)
     fields = [(name, plan.dtype) for name in plan.fields if engine.has(name)]
     precise = [(name, "float64") for name in plan.precise if engine.has(name)]
-    row = jnp.asarray(engine.first) if kept is None else kept
+    row, constants = _parts(plan, kept)
     made: list[str] = []  # arrays of the model that follow from those of the user
-    has_made = any(name in model._setconst_inputs for name in plan.physics)
-    if has_made:
-        row = row if kept is None else kept["row"]
+    if any(name in model._setconst_inputs for name in plan.physics):
         if mode & _START:
             made = engine.constants
+        elif not constants:
+            raise ValueError("this state is that of an environment with the model's own physics")
         else:
-            changes = {**changes, **kept["constants"]}
+            changes = {**changes, **constants}
     terrain = [name for name in changes if name == _HEIGHTS]
     changed = [name for name in changes if name != _HEIGHTS]
     call = _Call(
@@ -265,11 +264,21 @@ def _call(
         (name, array.reshape(shape_of(model, name)))
         for (name, _), array in zip((*fields, *precise), found, strict=False)
     ]
-    if has_made:
-        constants = dict(zip(made, found[len(seen) :], strict=True)) or kept["constants"]
-        row = {"row": row, "constants": constants}
-    num_data = len(fields)
-    return simulated(plan, row, flags[0] != 0, dict(seen[:num_data]), dict(seen[num_data:]))
+    constants = dict(zip(made, found[len(seen) :], strict=True)) or constants
+    data, exact = dict(seen[: len(fields)]), dict(seen[len(fields) :])
+    return simulated(plan, _joined(row, constants), flags[0] != 0, data, exact)
+
+
+def _parts(plan: Plan, kept: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the row of a state, and arrays that follow from those of the user."""
+    if kept is None:
+        return jnp.asarray(_engine(plan.original).first), {}
+    return (kept["row"], kept["constants"]) if isinstance(kept, dict) else (kept, {})
+
+
+def _joined(row: jax.Array, constants: dict[str, jax.Array]) -> Any:
+    """Returns what a state keeps, of these parts."""
+    return {"row": row, "constants": constants} if constants else row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -567,5 +576,5 @@ def _offset_of_ncon() -> int:
             words += [word & 0xFFFFFFFF, word >> 32]
         matches = {4 * i for i, word in enumerate(words) if word == data.ncon}
         candidates = matches if candidates is None else candidates & matches
-    (offset,) = candidates or ()
+    (offset,) = candidates or {0}
     return offset

@@ -49,7 +49,7 @@ class FromMujoco(Simulation[ModelState]):
     starts_with_forces = True
 
     @property
-    def camera(self) -> Any:
+    def _camera(self) -> dict[str, Any]:
         return {"body": self.body, "distance": 1.5 * float(self._original.stat.extent)}
 
     @property

@@ -96,11 +96,6 @@ class ControlTask(Simulation[ControlState]):
         observation = self._see(self._model_with(start.drawn), begun.data)
         return state, TimeStep.first(observation, info={"diverged": begun.diverged})
 
-    def _observe(self, state: ControlState) -> Observation:
-        """Returns the first observation of an episode."""
-        with precision(self.dtype):
-            return self._start(state)[1].observation
-
     def _observe_data(self, data: Fields) -> Observation:
         return self._see(self._model, data)
 

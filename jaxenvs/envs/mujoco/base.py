@@ -189,12 +189,16 @@ class Simulation(Environment[S]):
         qpos = jnp.asarray(qpos, self.dtype)
         return self._engine.place(plan, self._changes(drawn), qpos, wanted).data
 
+    @property
+    def _camera(self) -> Mapping[str, Any]:
+        return self.camera
+
     def render(self, state: S) -> jax.Array:
         """Draws the bodies: uint8[480, 480, 3]."""
         drawn = getattr(state, "drawn", {})
         with precision(self.dtype):
             data = self._placed(rendering.FIELDS, drawn, state.qpos)  # pyright: ignore[reportAttributeAccessIssue]
-            return rendering.draw(self._model_with(drawn), self._original, data, self.camera)
+            return rendering.draw(self._model_with(drawn), self._original, data, self._camera)
 
 
 class MujocoEnvironment(Simulation[MujocoState]):
@@ -273,11 +277,6 @@ class MujocoEnvironment(Simulation[MujocoState]):
 
     def _in_dtype(self, info: Mapping[str, Any]) -> Info:
         return {name: jnp.asarray(value, self.dtype) for name, value in info.items()}
-
-    def _observe(self, state: MujocoState) -> jax.Array:
-        """Returns the first observation of an episode."""
-        with precision(self.dtype):
-            return self._start(state.qpos, state.qvel)[1].observation
 
     def _read(self, data: Fields) -> Any:
         action, velocity = jnp.zeros(self._original.nu), jnp.zeros(2)
