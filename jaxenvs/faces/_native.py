@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
+import jax
 
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import ParameterError, WrapperError, describe
@@ -36,17 +37,20 @@ def make_native_batch(
     wrappers: Sequence[Callable[[Any], Any]],
     time_limit: Any,
     params: Mapping[str, Any],
+    device: jax.Device | None = None,
     batched: Sequence[str] = (),
     stagger: bool | int = False,
 ) -> Any:
-    """Makes a `VectorEnv` with `wrappers` around it, innermost first.
+    """Makes a `VectorEnv` for a device, with `wrappers` around it, innermost first.
 
     Raises:
         WrapperError: a wrapper is not one of jaxenvs, or does not return a batch.
     """
     _check_wrappers(wrappers)
-    env: Any = vectorize(
-        make_single_agent(id, time_limit=time_limit, params=params),
+    with jax.default_device(device or jax.devices("cpu")[0]):  # where an engine has to run
+        env: Any = make_single_agent(id, time_limit=time_limit, params=params)
+    env = vectorize(
+        env,
         num_envs,
         autoreset_mode=autoreset_mode,
         batched=batched,

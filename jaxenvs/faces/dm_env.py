@@ -106,6 +106,7 @@ def make_dm(
         wrappers=wrappers,
         time_limit=time_limit,
         params=params,
+        device=parse_device(device),
     )
     cls = DmEnv if is_single else DmVectorEnv
     return cls(env, seed=seed, validate=validate, device=parse_device(device))

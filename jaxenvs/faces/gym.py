@@ -131,6 +131,7 @@ def make_gym(
         stagger=stagger,
         time_limit=time_limit,
         params=params,
+        device=parse_device(device),
     )
     options: dict[str, Any] = {
         "seed": seed,

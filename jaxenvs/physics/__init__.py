@@ -8,7 +8,6 @@ import importlib.util
 from typing import Any
 
 import jax
-import jax.extend.backend
 
 from jaxenvs.errors import ParameterError
 
@@ -16,10 +15,13 @@ ENGINES = ("c", "mjx", "warp")
 
 
 def default_engine() -> str:
-    """Returns the engine for the platform that JAX's programs run on."""
-    if jax.default_backend() == "cpu":
+    """Returns the engine for the platform that JAX's programs run on by default."""
+    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if device is None or isinstance(device, str):
+        device = jax.devices(device)[0]
+    if device.platform == "cpu":
         return "c"
-    is_nvidia = "cuda" in jax.extend.backend.get_backend().platform_version.lower()
+    is_nvidia = "cuda" in device.client.platform_version.lower()
     return "warp" if is_nvidia and importlib.util.find_spec("warp") else "mjx"
 
 
