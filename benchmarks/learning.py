@@ -212,6 +212,7 @@ TASKS = (
     _bits("hindsight", "HindsightReplay", solves=True),
     _bits("replay", "Replay", solves=False),
     _tuned("SAC", "FetchReach-v4", -2.5, "hindsight "),
+    _tuned("SAC", "PointMaze_UMaze-v3", 200, "hindsight "),
     dataclasses.replace(
         _tuned("PPO", "gymnasium/CartPole-v1", 475),
         evaluation_config=config_for("PPO", "CartPole-v1"),

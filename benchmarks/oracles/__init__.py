@@ -58,6 +58,10 @@ MODULES: dict[str, tuple[str, str]] = {
         "Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum"
         " Pusher Reacher Swimmer Walker2d",
     ),
+    "robotics": (
+        "robotics",
+        "AntMaze FetchPickAndPlace FetchPush FetchReach FetchSlide PointMaze",
+    ),
     "toy_text": ("toy_text", "Blackjack CliffWalking FrozenLake Taxi"),
 }
 _MODULE_OF = {

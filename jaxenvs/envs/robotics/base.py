@@ -61,7 +61,7 @@ class GoalTask(Simulation[S]):
         """Returns bool[...], whether the episode ends. See `compute_reward` for the arguments."""
         return jnp.zeros(jnp.shape(distance(achieved_goal, desired_goal)), bool)
 
-    def _observe(self, state: Any) -> dict[str, jax.Array]:
+    def _observe(self, state: Any) -> Any:
         """Returns the first observation of an episode."""
         with precision(self.dtype):
             begun = self._engine.start(self._plan, self._changes({}), state.qpos, state.qvel)
