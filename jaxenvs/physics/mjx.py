@@ -53,9 +53,7 @@ def step(plan: Plan, changes: Mapping[str, Any], state: Any, control: jax.Array)
         data = _data(model, state.qpos, state.qvel).replace(**kept, ctrl=control)
         data = _simulate(model, data, plan.steps)
         diverged = ~(jnp.isfinite(data.qpos).all() & jnp.isfinite(data.qvel).all())
-        kept = {
-            name: jnp.where(diverged, old, getattr(data, name)) for name, old in state.kept.items()
-        }
+        kept = {name: jnp.where(diverged, old, getattr(data, name)) for name, old in kept.items()}
         if "cfrc_ext" in plan.fields:
             data = mjx.rne_postconstraint(model, data)
         if plan.refreshes:

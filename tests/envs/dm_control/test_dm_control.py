@@ -103,6 +103,16 @@ def test_mjx_is_refused_where_it_cannot_simulate(id):
         jaxenvs.make(id, engine="mjx")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["mjx", "warp"])
+def test_the_cheetah_settles_in_every_engine_before_it_starts(engine):
+    if engine == "warp":
+        pytest.importorskip("warp")
+    env = jaxenvs.make("dm_control/cheetah-run", engine=engine).unwrapped
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0))
+    assert state.kept["qacc_warmstart"].shape == (9,)
+
+
 @pytest.mark.parametrize(
     ("id", "name", "shape"),
     [
