@@ -75,7 +75,8 @@ def start(
 
 def step(plan: Plan, changes: Mapping[str, Any], state: Any, control: jax.Array) -> Simulated:
     """Takes the physics steps of a control step."""
-    before = {"qpos": state.qpos, "qvel": state.qvel, **state.kept}
+    kept = first_kept(plan, state.kept)
+    before = {"qpos": state.qpos, "qvel": state.qvel, **kept}
 
     def move(model: Model, data: Data) -> tuple[Any, ...]:
         if "cfrc_ext" in plan.fields:
@@ -98,7 +99,7 @@ def step(plan: Plan, changes: Mapping[str, Any], state: Any, control: jax.Array)
     diverged = is_lost | ~is_finite
     safe = jax.tree.map(lambda old, new: jnp.where(diverged, old, new), before, after)
     found = {name: jnp.where(diverged, 0, value) for name, value in found.items()}
-    kept = {name: safe[name] for name in state.kept}
+    kept = {name: safe[name] for name in kept}
     return _simulated(plan, kept, diverged, {**found, **_named(plan, safe)})
 
 
@@ -245,7 +246,10 @@ def _run(
 
     @run_one.defjvp
     def _(*_: Any) -> Any:
-        raise ParameterError('engine="warp" has no derivatives.  Pass engine="mjx".')
+        raise ParameterError(
+            'engine="warp" has no derivatives.  Pass engine="mjx", or engine="c" with'
+            ' derivatives="finite".'
+        )
 
     with precision("float32"):
         return run_one(
