@@ -217,7 +217,7 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     if started:
         more, error = _compare(*map(_stack, zip(*started, strict=True)), oracle.tolerance)
         mismatches, largest = mismatches + more, max(largest, error)
-    shown = jax.jit(jax.vmap(env._observe))(_stack([state for state, _ in starts]))  # pyright: ignore[reportAttributeAccessIssue]
+    shown = jax.jit(jax.vmap(oracle.observe_start))(_stack([state for state, _ in starts]))
     first = _stack([observation for _, observation in starts])
     more, error = _compare(shown, first, min(1e-5, oracle.tolerance))
     mismatches, largest = mismatches + more, max(largest, error)

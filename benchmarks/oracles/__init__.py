@@ -126,6 +126,10 @@ class Oracle(abc.ABC):
         """Starts an episode where one of ours starts. Returns the reference's observation."""
         raise NotImplementedError
 
+    def observe_start(self, state: Any) -> Any:
+        """Returns what our environment observes where the reference starts."""
+        return self.env._observe(state)  # pyright: ignore[reportAttributeAccessIssue]
+
     @abc.abstractmethod
     def step(self, action: int | np.ndarray) -> tuple[Any, float, bool]:
         """Takes one step. Returns observation, reward, and whether the episode terminated."""

@@ -33,6 +33,7 @@ from dm_control.suite import (
 from benchmarks.oracles.mujoco import PhysicsOracle
 from jaxenvs.core import Environment
 from jaxenvs.envs.dm_control import ControlState
+from jaxenvs.physics.models import precision
 
 
 class ControlOracle(PhysicsOracle):
@@ -106,6 +107,10 @@ class ControlOracle(PhysicsOracle):
             self._draw(state)
             self.put(state)
         self.put(state)  # that of before, where the solver begins
+
+    def observe_start(self, state: ControlState) -> Any:
+        with precision(self.env.parameters["dtype"]):
+            return self.env._start(state)[1].observation  # pyright: ignore[reportAttributeAccessIssue]
 
     def start_at(self, state: ControlState) -> Any:
         self.reference.reset()  # the next step may be one that resets
