@@ -37,7 +37,7 @@ from scipy import stats
 
 import jaxenvs
 from benchmarks import _common, _sources
-from benchmarks.oracles import Oracle, Policy, has_oracle, oracle_for, table_of
+from benchmarks.oracles import Oracle, Policy, oracle_for, oracle_name, table_of
 from jaxenvs.core import Environment
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -56,7 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("ids", nargs="*", help="environment ids")
     add("--all", action="store_true", help="all ids that have a reference implementation")
-    add("--stale", action="store_true", help="all ids whose sources have changed since")
+    add(
+        "--stale",
+        action="store_true",
+        help="all ids whose certificate is old or missing",
+    )
     add("--engine", choices=("c", "mjx"), default="c", help="of tasks with MuJoCo")
     add("--steps", type=int, help="steps to compare per id and variant")
     add("--episodes", type=int, help="episodes to compare per policy")
@@ -67,9 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     ids = options.ids
     if options.all:
-        ids = [id for id in jaxenvs.registry if has_oracle(jaxenvs.make(id))]
+        ids = certified_ids()
     if options.stale:
-        ids = sorted(stale_ids(options.engine))
+        ids = [id for id in certified_ids() if is_stale(id, options.engine)]
     failed = []
     for id in ids:
         given = {name: getattr(options, name) for name in Oracle.sizes}
@@ -94,14 +98,18 @@ def sources_digest(id: str, engine: str = "c") -> str:
     return _sources.digest(str(jaxenvs.registry[id].entry_point).partition(":")[0], engine=engine)
 
 
-def stale_ids(engine: str = "c") -> set[str]:
-    """Returns the ids whose sources have changed since their certificate was made."""
-    paths = {id: path_of(id, engine) for id in jaxenvs.registry}
-    return {
-        id
-        for id, path in paths.items()
-        if path.exists() and json.loads(path.read_text())["sources"] != sources_digest(id, engine)
-    }
+def certified_ids() -> list[str]:
+    """Returns the ids that have a reference implementation."""
+    specs = jaxenvs.registry.values()
+    return [spec.id for spec in specs if oracle_name(str(spec.entry_point)) is not None]
+
+
+def is_stale(id: str, engine: str = "c") -> bool:
+    """Returns whether an id has no certificate of its current sources."""
+    path = path_of(id, engine)
+    return not path.exists() or json.loads(path.read_text())["sources"] != sources_digest(
+        id, engine
+    )
 
 
 def reference_version(env: Environment) -> str:

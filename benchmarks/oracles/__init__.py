@@ -217,6 +217,12 @@ def oracle_for(env: Environment) -> type[Oracle]:
     return getattr(module, f"{type(env.unwrapped).__name__}Oracle")
 
 
+def oracle_name(entry_point: str) -> str | None:
+    """Returns the module with the oracle of "jaxenvs.envs.folder.module:Class", None without."""
+    module, _, name = entry_point.partition(":")
+    return _MODULE_OF.get((module.removeprefix("jaxenvs.envs.").rpartition(".")[0], name))
+
+
 def has_oracle(env: Environment) -> bool:
     """Returns whether the innermost environment has an oracle."""
     return _folder_and_name(env) in _MODULE_OF
