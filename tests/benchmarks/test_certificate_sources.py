@@ -5,12 +5,11 @@ import pytest
 from benchmarks import _sources, certify
 
 
-def test_certificates_have_the_digest_of_the_current_sources():
-    stale = [id for id in certify.certified_ids() if certify.is_stale(id)]
+@pytest.mark.parametrize("engine", ["c", "mjx"])
+def test_certificates_have_the_digest_of_the_current_sources(engine):
+    ids = [id for id in certify.certified_ids() if certify.path_of(id, engine).exists()]
+    stale = [id for id in ids if certify.is_stale(id, engine)]
     assert not stale, "Run `python -m benchmarks.certify --stale`."
-    for id in certify.certified_ids():
-        if certify.path_of(id, "mjx").exists():
-            assert not certify.is_stale(id, "mjx"), f"Certify {id} with --engine mjx."
 
 
 MODULES = {
