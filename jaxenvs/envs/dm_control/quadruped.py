@@ -13,6 +13,7 @@ import numpy as np
 from jaxenvs import loops, struct
 from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
+from jaxenvs.errors import ParameterError
 from jaxenvs.physics import check_only_c
 from jaxenvs.physics.models import Fields, Model
 
@@ -212,6 +213,11 @@ class QuadrupedEscape(_Quadruped):
 
     def __post_init__(self) -> None:
         check_only_c("QuadrupedEscape", self.engine, "has no terrains with cylinders on them")
+        if "hfield_data" in (self.physics or {}):
+            raise ParameterError(
+                'QuadrupedEscape got physics["hfield_data"], but each episode draws its terrain.'
+                "  Omit it."
+            )
         super().__post_init__()
 
     @property
