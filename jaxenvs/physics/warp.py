@@ -26,6 +26,7 @@ from jaxenvs.physics.mjx_functions import Data, Model, mjx
 from jaxenvs.physics.models import Plan, Simulated, precision, simulated
 
 try:
+    from mujoco.mjx._src import math
     from mujoco.mjx.third_party.mujoco_warp._src import collision_primitive, warp_util
     from mujoco.mjx.third_party.mujoco_warp._src.types import OverflowType
     from mujoco.mjx.warp import warp
@@ -45,6 +46,7 @@ _Disable = mujoco.mjtDisableBit
 _NO_ACTUATION = int(_Disable.mjDSBL_ACTUATION)
 _NO_FORCES = _NO_ACTUATION | int(_Disable.mjDSBL_CONSTRAINT) | int(_Disable.mjDSBL_CONTACT)
 _HARMLESS = int(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS)  # as in C, which ignores it
+_PLACES = {"body_pos", "body_quat", "geom_pos", "geom_quat"}
 _OF_FORCES = ("cacc", "cfrc_int")  # which Warp computes with the velocity before the step
 # The largest numbers of contacts and of rows of constraints of an instance, where more would not
 # go unnoticed. Worst cases of large models, in which all touches all, do not occur.
@@ -222,7 +224,9 @@ def _run(
         data = _with_room(example, size * contacts, size * convex)
 
         def run_one(changes: Any, values: Any) -> Any:
-            return function(_put_once(original).tree_replace(changes), data.replace(**values))
+            model = _put_once(original).tree_replace(changes)
+            still = _still_geoms(original, model, data) if _PLACES & {*changes} else {}
+            return function(model, data.replace(**values, **still))
 
         return jax.vmap(run_one)(changes, values)
 
@@ -268,6 +272,25 @@ def _with_room(data: Data, contacts: int, convex: int) -> Data:
     return data.replace(
         _impl=inner.replace(**arrays, naconmax=contacts, naccdmax=min(convex, contacts))
     )
+
+
+def _still_geoms(original: mujoco.MjModel, model: Model, data: Data) -> dict[str, jax.Array]:
+    """Returns where geoms are. Warp computes once, from its first model, where still ones are."""
+    bodies = {0: (jnp.zeros(3), jnp.array([1.0, 0, 0, 0]))}
+    for body in range(1, original.nbody):
+        parent = original.body_parentid[body]
+        if parent in bodies and not original.body_weldid[body] and original.body_mocapid[body] < 0:
+            pos, turn = bodies[parent]
+            pos = pos + math.rotate(model.body_pos[body], turn)
+            bodies[body] = pos, math.quat_mul(turn, model.body_quat[body])
+    places, turns = data.geom_xpos, data.geom_xmat
+    for geom, body in enumerate(original.geom_bodyid):
+        if body in bodies:
+            pos, turn = bodies[body]
+            places = places.at[geom].set(pos + math.rotate(model.geom_pos[geom], turn))
+            turn = math.quat_mul(turn, model.geom_quat[geom])
+            turns = turns.at[geom].set(math.quat_to_mat(turn))
+    return {"geom_xpos": places, "geom_xmat": turns}
 
 
 def _without(model: Model, disabled: int) -> Model:

@@ -20,6 +20,7 @@ from jaxenvs.physics.models import Plan
 
 IDS = [id for id in physics_ids() if jaxenvs.registry[id].family == "mujoco"]
 SMALL = "InvertedPendulum-v5"
+FIELDS = "geom_xmat", "geom_xpos"
 NUM_ENVS = 64
 NUM_PLAYED = 40
 
@@ -96,6 +97,21 @@ def test_too_many_contacts_in_warp_truncate_the_episode(monkeypatch):
         assert timestep.truncated == timestep.info["diverged"] == is_lost
         assert (np.asarray(after.qpos) == start).all() == is_lost
     warp._example.cache_clear()
+
+
+@pytest.mark.slow
+def test_geoms_that_stand_still_are_where_the_instance_has_them():
+    original = jaxenvs.make("Reacher-v5").unwrapped._original
+    turns = np.roll(original.geom_quat, 1, axis=1) * 0.6 + original.geom_quat * 0.8
+    physics = {"geom_pos": original.geom_pos + 0.3, "geom_quat": turns}
+    seen = []
+    for engine in ("warp", "c"):
+        env = jaxenvs.make("Reacher-v5", engine=engine, physics=physics).unwrapped
+        data = jax.jit(lambda env=env: env._placed(FIELDS, {}, env._qpos0).arrays)()
+        # C takes the others to be where their bodies are.
+        seen.append([np.asarray(data[name])[original.geom_sameframe == 0] for name in FIELDS])
+    for found, expected in zip(*seen, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_warp_says_what_it_cannot_do():
