@@ -49,7 +49,7 @@ class HumanoidBase(MujocoEnvironment):
 class Humanoid(HumanoidBase):
     """Walk forward on two legs without falling.
 
-    The model asks for the solver PGS, which MJX does not have; this task uses Newton. Gymnasium's
+    The model asks for the solver PGS, which MJX does not have. There, this task uses Newton, and
     steps differ by what PGS leaves unsolved after 50 iterations.
 
     Observation: float32[348]
@@ -68,7 +68,7 @@ class Humanoid(HumanoidBase):
     Terminates: if the height of the torso leaves (1, 2)
     Time limit: none here; `Humanoid-v5` is registered with 1,000 steps
 
-    Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's Humanoid-v5 with the solver Newton
+    Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's Humanoid-v5
     (benchmarks/certificates/Humanoid-v5.json).
     """
 

@@ -15,7 +15,7 @@ from jaxenvs.physics.models import Fields
 class HumanoidStandup(HumanoidBase):
     """Stand up from lying on the ground.
 
-    The solver is Newton instead of the model's PGS, see `Humanoid`.
+    In MJX, the solver is Newton instead of the model's PGS, see `Humanoid`.
 
     Observation: float32[348], as that of `Humanoid`
     Action: float32[17], torques on the joints in [-0.4, 0.4], times the gear of the model
@@ -26,8 +26,8 @@ class HumanoidStandup(HumanoidBase):
     Terminates: never
     Time limit: none here; `HumanoidStandup-v5` is registered with 1,000 steps
 
-    Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's HumanoidStandup-v5 with the solver
-    Newton (benchmarks/certificates/HumanoidStandup-v5.json).
+    Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's HumanoidStandup-v5
+    (benchmarks/certificates/HumanoidStandup-v5.json).
     """
 
     xml_file: str = struct.static("humanoidstandup.xml")
