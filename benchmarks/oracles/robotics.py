@@ -222,7 +222,8 @@ class FetchOracle(RoboticsOracle):
     def get_state(self) -> FetchState:
         model, data = self.simulation
         link = model.body("robot0:gripper_link").id
-        pose: Any = np.concatenate([data.xpos[link], data.xquat[link]])
+        driven = model.jnt_qposadr[model.actuator_trnid[:, 0]]
+        pose: Any = np.concatenate([data.xpos[link], data.xquat[link], data.qpos[driven]])
         return FetchState(
             qpos=data.qpos.copy(),
             qvel=data.qvel.copy(),

@@ -31,8 +31,9 @@ class FetchState:
     qpos: jax.Array  # float32[nq], m and rad
     qvel: jax.Array  # float32[nv], m/s and rad/s
     kept: Any  # see `MujocoState`
-    # uint32[7, 2], float64[7], the position and quaternion of the gripper's link where the last
-    # evaluation of the forces saw it, which is where the next action moves it from.
+    # uint32[7 + k, 2], float64[7 + k], the position and quaternion of the gripper's link where the
+    # last evaluation of the forces saw it, and the k fingers that are driven: where the next action
+    # moves them from.
     gripper: jax.Array
     goal: jax.Array  # float32[3], m
 
@@ -118,19 +119,17 @@ class Fetch(GoalTask[FetchState]):
             move = action[:3] * jnp.float32(0.05)
             with jax.enable_x64(True):
                 pose = jax.lax.bitcast_convert_type(state.gripper, jnp.float64)
-                mocap = pose[:3] + move.astype(jnp.float64), pose[3:] + np.array(_DOWN)
+                mocap = pose[:3] + move.astype(jnp.float64), pose[3:7] + np.array(_DOWN)
+                control = pose[7:] + action[3].astype(jnp.float64)
             fingers = _fingers(setup.model)
             if self.is_shut:
                 plan = Plan(setup.model, self.dtype, ("qpos", "qvel"), (), _NUM_STEPS, False, False)
-                control = jnp.zeros(setup.model.nu, self.dtype)
                 moved = self._engine.step(plan, changes, state, control, mocap=mocap)
                 qpos = moved.data.qpos.at[fingers].set(0)
                 # A place that is not a number does not stay.
                 kept = jnp.where(moved.diverged, state.kept, moved.kept)
                 seen = self._engine.start(self._plan, changes, qpos, moved.data.qvel, kept)
             else:
-                driven = setup.model.jnt_qposadr[setup.model.actuator_trnid[:, 0]]
-                control = state.qpos[driven] + action[3].astype(self.dtype)
                 seen = moved = self._engine.step(self._plan, changes, state, control, mocap=mocap)
             diverged = moved.diverged
             next_state, observation, info = self._after(seen, state.goal, diverged)
@@ -218,9 +217,10 @@ class Fetch(GoalTask[FetchState]):
         return qvel @ (slide + jnp.cross(spin, arm)), qvel @ spin
 
     def _place(self, data: Fields) -> jax.Array:
-        link = self._original.body(_LINK).id
+        model = self._original
+        link, driven = model.body(_LINK).id, model.jnt_qposadr[model.actuator_trnid[:, 0]]
         with jax.enable_x64(True):
-            return jnp.concatenate([data.xpos[link], data.xquat[link]])
+            return jnp.concatenate([data.xpos[link], data.xquat[link], data.qpos[driven]])
 
     def _read(self, data: Fields) -> Any:
         return self._observe_data(data)
