@@ -47,6 +47,11 @@ _NO_ACTUATION = int(_Disable.mjDSBL_ACTUATION)
 _NO_FORCES = _NO_ACTUATION | int(_Disable.mjDSBL_CONSTRAINT) | int(_Disable.mjDSBL_CONTACT)
 _HARMLESS = int(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS)  # as in C, which ignores it
 _PLACES = {"body_pos", "body_quat", "geom_pos", "geom_quat"}
+_PARTS = {  # of the simulation, which Warp leaves out if the model has zeros
+    **dict.fromkeys(("opt.density", "opt.viscosity", "opt.wind"), "has_fluid"),
+    **dict.fromkeys(("tendon_damping", "tendon_dampingpoly"), "has_tendon_damping"),
+    **dict.fromkeys(("tendon_stiffness", "tendon_stiffnesspoly"), "has_tendon_stiffness"),
+}
 _OF_FORCES = ("cacc", "cfrc_int")  # which Warp computes with the velocity before the step
 # The largest numbers of contacts and of rows of constraints of an instance, where more would not
 # go unnoticed. Worst cases of large models, in which all touches all, do not occur.
@@ -224,7 +229,8 @@ def _run(
         data = _with_room(example, size * contacts, size * convex)
 
         def run_one(changes: Any, values: Any) -> Any:
-            model = _put_once(original).tree_replace(changes)
+            parts = {f"_impl.{_PARTS[name]}": True for name in changes if name in _PARTS}
+            model = _put_once(original).tree_replace({**changes, **parts})
             still = _still_geoms(original, model, data) if _PLACES & {*changes} else {}
             return function(model, data.replace(**values, **still))
 

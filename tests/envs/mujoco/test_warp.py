@@ -114,6 +114,21 @@ def test_geoms_that_stand_still_are_where_the_instance_has_them():
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_air_slows_in_warp_as_in_c_where_the_model_has_none():
+    air = {"opt.density": 500.0, "opt.viscosity": 1.0}
+    seen = []
+    for engine, physics in (("warp", air), ("c", air), ("c", None)):
+        env = jaxenvs.make(SMALL, engine=engine, physics=physics).unwrapped
+        place = jnp.zeros((2, 1))
+        kept = jax.eval_shape(env.reset, jax.random.key(0))[0].kept
+        kept = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), kept)
+        state = MujocoState(qpos=jnp.zeros(2), qvel=jnp.ones(2), kept=kept, place=place)
+        seen.append(jax.jit(env.step)(state, jnp.zeros(1), jax.random.key(0))[0].qvel)
+    np.testing.assert_allclose(seen[0], seen[1], rtol=1e-5)
+    assert np.abs(seen[1] - seen[2]).max() > 1e-3
+
+
 def test_warp_says_what_it_cannot_do():
     only_single = r'expected "float32".*engine="c" or engine="mjx"'
     with jax.enable_x64(True), pytest.raises(ParameterError, match=only_single):
