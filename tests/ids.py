@@ -31,7 +31,6 @@ EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
 # Examples whose programs take longest to compile. Their cases are marked slow.
 SLOW_TO_COMPILE = (
     "BabyAI-GoToLocalS5N2-v0",
-    "InvertedPendulum-v5",
     "LunarLander-v3",
     "MiniGrid-MultiRoom-N2-S4-v0",
 )
