@@ -397,7 +397,9 @@ def page_of(cls: type, spec: jaxenvs.EnvSpec) -> Path:
 
 
 def picture(spec: jaxenvs.EnvSpec) -> Path:
-    return PICTURES / f"{spec.id.replace('/', '-')}.gif"
+    """Returns the path of an id's picture, which tasks with other goals or rewards share."""
+    name = re.sub(r"(_Diverse_GR?)?(Dense)?(?=-v\d+$)", "", spec.id.replace("/", "-"))
+    return PICTURES / f"{name}.gif"
 
 
 def certificate(spec: jaxenvs.EnvSpec) -> Path:
