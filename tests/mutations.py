@@ -218,8 +218,8 @@ MUTANTS = (
     Mutant(
         "mujoco-velocity-since-start",
         "jaxenvs/envs/mujoco/base.py",
-        "qacc_warmstart=data.qacc_warmstart, place=place\n",
-        "qacc_warmstart=data.qacc_warmstart, place=state.place\n",
+        "kept=moved.kept, place=place)",
+        "kept=moved.kept, place=state.place)",
         (
             "tests/envs/mujoco/test_mujoco.py",
             "tests/parity/test_physics.py",

@@ -85,6 +85,8 @@ class Simulation(Environment[S]):
         self._engine.check(name, original)
         if self.physics is not None:
             models.check_changes(original, self.physics, self._engine.changeable(original))
+            arrays = {name: jnp.asarray(x, self.dtype) for name, x in self.physics.items()}
+            object.__setattr__(self, "physics", arrays)
 
     @property
     @abc.abstractmethod
@@ -105,8 +107,7 @@ class Simulation(Environment[S]):
 
     def _changes(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arrays that differ from the model's, also those of an episode."""
-        given = {name: jnp.asarray(x, self.dtype) for name, x in (self.physics or {}).items()}
-        return given | dict(drawn)
+        return {**(self.physics or {}), **drawn}
 
     @property
     def _plan(self) -> Plan:
