@@ -399,6 +399,7 @@ def page_of(cls: type, spec: jaxenvs.EnvSpec) -> Path:
 def picture(spec: jaxenvs.EnvSpec) -> Path:
     """Returns the path of an id's picture, which tasks with other goals or rewards share."""
     name = re.sub(r"(_Diverse_GR?)?(Dense)?(?=-v\d+$)", "", spec.id.replace("/", "-"))
+    name = re.sub(r"(?<=dog-)\w+$", "fetch", name)  # a picture of the dog takes minutes
     return PICTURES / f"{name}.gif"
 
 
