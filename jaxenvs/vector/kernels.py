@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from jaxenvs.vector.vectorize import VectorizedEnv
 
@@ -58,7 +58,14 @@ def in_kernels(call: Callable[..., Any]) -> Callable[..., Any]:
             made = [v for e in equations for v in e.outvars if v in later]
             read = {v: None for e in equations for v in _read(e.invars)}  # a set with an order
             given = [v for v in read if v in values]
-            function = jaxpr_as_fun(ClosedJaxpr(Jaxpr([], given, made, equations), ()))
+            part = jaxpr.replace(
+                constvars=[],
+                invars=given,
+                outvars=made,
+                eqns=equations,
+                debug_info=jaxpr.debug_info.with_unknown_names(),
+            )
+            function = jaxpr_as_fun(ClosedJaxpr(part, ()))
             if is_kernel:
                 function = _kernel(_reads_all(function))
             values.update(zip(made, function(*(values[v] for v in given)), strict=False))
