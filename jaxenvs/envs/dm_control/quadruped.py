@@ -26,8 +26,8 @@ class _Quadruped(ControlTask):
 
     n_sub_steps: int = struct.static(4)  # physics steps in a step
 
-    def _lift(self, qpos: jax.Array, **drawn: jax.Array) -> jax.Array:
-        """Moves the torso up from the height 0 by centimeters until nothing touches."""
+    def _lift(self, qpos: jax.Array, low: float = 0.0, **drawn: jax.Array) -> jax.Array:
+        """Moves the torso up from the height `low` by centimeters until nothing touches."""
 
         def lift(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             qpos, touches = carry
@@ -36,7 +36,7 @@ class _Quadruped(ControlTask):
             touches = data.ncon > 0
             return qpos.at[2].add(jnp.where(touches, 0.01, 0)), touches
 
-        carry = qpos.at[2].set(0), jnp.bool_(True)
+        carry = qpos.at[2].set(low), jnp.bool_(True)
         return loops.while_loop(lambda carry: carry[1], lift, carry)[0]
 
     def _turned(self, key: chex.PRNGKey) -> jax.Array:
@@ -124,9 +124,9 @@ class Quadruped(_Quadruped):
         )
         qpos = self._qpos0.at[:2].set(place).at[3:7].set(turn)
         ball, ball_speed = self._ball
-        qpos = self._lift(qpos).at[ball : ball + 2].set(ball_place)
-        if self.dtype == "float32":  # cannot tell the 2e-16 m between toes and ground from 0
-            qpos = qpos.at[2].add(1e-6)
+        # Single precision cannot tell the 2e-16 m between toes and ground from 0.
+        low = 1e-6 if self.dtype == "float32" else 0.0
+        qpos = self._lift(qpos, low).at[ball : ball + 2].set(ball_place)
         throw = 5 * jax.random.normal(throw_key, (2,), jnp.float32)
         qvel = jnp.zeros(self._original.nv, self.dtype)
         qvel = qvel.at[ball_speed : ball_speed + 2].set(throw)
