@@ -278,7 +278,7 @@ def _beside(report: Report, id: str, num_envs: int, threads: int, ours: str, pee
     own, theirs = (
         measured(report, contestant=name, **case)["steps_per_second"] for name in (ours, peer)
     )
-    return f"{digits(median(own) / 1e3)} ({peer} {times(ratios(own, theirs))})"
+    return f"{digits(median(own) / 1e3)} ({times(ratios(own, theirs))} {peer})"
 
 
 def agents() -> list[str]:

@@ -33,7 +33,8 @@ from jaxenvs.vector.vectorize import VectorizedEnv
 _PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
 
 # How often to poll for the end of a step before blocking, because a blocked thread takes 20 to
-# 50 us to wake up. This polls for about 60 us, or for 300 us if one kernel leaves a core free.
+# 50 us to wake up. This polls for about 60 us, or for 300 us if one kernel leaves a core free. It
+# does not poll if a foreign call may use all cores: that costs HalfCheetah with N = 16 a third.
 _POLLS, _KERNEL_POLLS = (range(400), range(2000)) if num_cores() > 1 else ((), ())
 
 _KEY_IMPL = "threefry2x32"
@@ -63,9 +64,10 @@ class Programs:
         out = jax.eval_shape(self._reset, each, each)
         leaves, treedef = jax.tree.flatten(out)
         self.signature = treedef, [(leaf.shape, leaf.dtype) for leaf in leaves]
-        self._has_compiled = False
+        self._has_compiled, self._polls = False, _POLLS
         self._is_packed = device.platform == "cpu" and _can_pack(out)
         if self._is_packed:
+            self._polls = _KERNEL_POLLS
             self._layout = PackedLayout(out)
             self._read = _make_packed_reader(self._layout)
             # XLA aborts if a kernel does not read one of its arguments, and an environment may
@@ -121,6 +123,7 @@ class Programs:
             return self._step(words, action)
         self._has_compiled = True
         if not may_be_one_kernel(self._step.trace(words, action).jaxpr.jaxpr):
+            self._polls = _KERNEL_POLLS if self._env.num_envs == 1 else ()
             self._step = jax.jit(in_kernels(partial(self._packed_step, self._env)))
         try:
             return self._step(words, action)
@@ -166,8 +169,8 @@ class Programs:
 
     def wait(self, out: Any) -> None:
         """Waits until `out` is computed."""
-        array, polls = (out, _KERNEL_POLLS) if self._is_packed else (out[1], _POLLS)
-        for _ in polls:
+        array = out if self._is_packed else out[1]
+        for _ in self._polls:
             if array.is_ready():
                 return
         array.block_until_ready()
