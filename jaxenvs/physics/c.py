@@ -429,7 +429,7 @@ class _Physics(ctypes.Structure):  # jx_physics
 @functools.cache
 def _functions() -> Any:
     """Returns the addresses of MuJoCo's functions, in the order of jx_mujoco."""
-    (path,) = Path(mujoco.__file__).parent.glob("libmujoco*")
+    (path,) = Path(mujoco.__file__).parent.glob(f"libmujoco*{mujoco.mj_versionString()}*")
     library = ctypes.CDLL(str(path))
     found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS]
     return (ctypes.c_void_p * len(found))(*found)
