@@ -105,8 +105,7 @@ def step(
         found = _call(plan, mode, changes, kept, True, qpos, qvel, writes)
         return found.kept, found.diverged, found.data.arrays, found.precise.arrays
 
-    kept = _joined(*_parts(plan, state.kept))
-    inputs = state.qpos, state.qvel, control, kept, (dict(changes), poses)
+    inputs = state.qpos, state.qvel, control, state.kept, (dict(changes), poses)
     return simulated(plan, *_with_derivatives(plan, call)(*inputs))
 
 
@@ -185,6 +184,7 @@ def check(caller: str, original: mujoco.MjModel) -> None:
     """Checks that C MuJoCo can simulate a model, which it can."""
 
 
+@functools.cache
 def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the arrays that can have other values in an instance."""
     found, batch = {}, Batch(original, 1, nthread=1)

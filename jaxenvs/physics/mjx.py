@@ -37,8 +37,7 @@ def start(
         model = _put(plan.original, plan.dtype, changes)
         kept = first_kept(plan, kept)
         data = _data(model, qpos, qvel).replace(**kept)
-        needs_forces = plan.original.sensor_needstage == mujoco.mjtStage.mjSTAGE_ACC
-        if plan.starts_with_forces or (plan.refreshes and needs_forces.any()):
+        if plan.needs_forces:
             data = mjx.forward(model, data)
         if not plan.starts_with_forces:
             data = _follow(model, data, plan, qpos, qvel)
@@ -99,6 +98,7 @@ def check(caller: str, original: mujoco.MjModel) -> None:
         )
 
 
+@functools.cache
 def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the arrays that can have other values in an instance."""
     return {

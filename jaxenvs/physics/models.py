@@ -80,6 +80,13 @@ class Plan:
     num_threads: int | None = None  # of C MuJoCo
     derivatives: str | None = None  # "finite": C MuJoCo has derivatives
 
+    @property
+    def needs_forces(self) -> bool:
+        """Whether a start reads forces, of itself or through sensors."""
+        stages = self.original.sensor_needstage
+        has_sensors = (stages == mujoco.mjtStage.mjSTAGE_ACC).any()
+        return self.starts_with_forces or (self.refreshes and bool(has_sensors))
+
 
 class Model:
     """Arrays of a model by MuJoCo's names, some of which have other values for an instance."""

@@ -69,9 +69,7 @@ def start(
     """Returns the simulation at positions and velocities, with all that follows from them."""
     del control  # on which only where a solver starts depends
     kept = first_kept(plan, kept)
-    needs_forces = plan.original.sensor_needstage == mujoco.mjtStage.mjSTAGE_ACC
-    has_forces = plan.starts_with_forces or (plan.refreshes and needs_forces.any())
-    disabled = _NO_ACTUATION if has_forces else _NO_FORCES
+    disabled = _NO_ACTUATION if plan.needs_forces else _NO_FORCES
 
     def look(model: Model, data: Data) -> dict[str, Any]:
         return _fields(plan, mjx.forward(_without(model, disabled), data))
@@ -143,6 +141,7 @@ def check(caller: str, original: mujoco.MjModel) -> None:
         ) from error
 
 
+@functools.cache
 def changeable(original: mujoco.MjModel) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the arrays that can have other values in an instance."""
     found = {}
