@@ -141,12 +141,29 @@ class PhysicsOracle(Oracle):
             kept[:] = np.where(kept.astype(given.dtype) == given, kept, given)
 
 
-class MujocoOracle(PhysicsOracle):
+class GymnasiumOracle(PhysicsOracle):
+    """A task with Gymnasium's interface, which `reference` is, without wrappers."""
+
+    unreachable: ClassVar = ("self.render()",)
+    env_type: ClassVar[Any]
+    reference: Any
+
+    def reset(self) -> Any:
+        return self.reference.reset()[0]
+
+    def sample_action(self) -> np.ndarray:
+        space = self.reference.action_space
+        return self.random.uniform(space.low, space.high).astype(np.float32)
+
+    @property
+    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        return self.reference.model, self.reference.data
+
+
+class MujocoOracle(GymnasiumOracle):
     """A task of Gymnasium's, made without wrappers."""
 
     package = "gymnasium mujoco"
-    unreachable: ClassVar = ("self.render()",)
-    env_type: ClassVar[Any]
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
@@ -163,22 +180,11 @@ class MujocoOracle(PhysicsOracle):
         found = [getattr(self.env_type, name, None) for name in METHODS]
         return tuple(getattr(each, "fget", each) for each in found if each is not None)
 
-    def reset(self) -> Any:
-        return self.reference.reset()[0]
-
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
         observation, reward, terminated, _, info = self.reference.step(action.astype(np.float64))
         info = {name: np.array(value, np.float64) for name, value in info.items()}
         self.info = {**info, "diverged": np.bool_(False)}
         return observation, reward, terminated
-
-    def sample_action(self) -> np.ndarray:
-        space = self.reference.action_space
-        return self.random.uniform(space.low, space.high).astype(np.float32)
-
-    @property
-    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        return self.reference.model, self.reference.data
 
     def get_state(self) -> MujocoState:
         data, dtype = self.reference.data, self.env.parameters["dtype"]

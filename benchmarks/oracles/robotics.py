@@ -14,7 +14,7 @@ from gymnasium_robotics.envs.fetch import pick_and_place, push, reach, slide
 from gymnasium_robotics.envs.maze import ant_maze_v5, point, point_maze
 from gymnasium_robotics.utils import mujoco_utils, rotations
 
-from benchmarks.oracles.mujoco import PhysicsOracle, in_double
+from benchmarks.oracles.mujoco import GymnasiumOracle, in_double
 from jaxenvs.core import Environment
 from jaxenvs.envs.mujoco.base import Simulation
 from jaxenvs.envs.robotics import AntMazeState, FetchState, PointMazeState
@@ -59,12 +59,10 @@ def begin(reference: Any, state: Any) -> dict[str, np.ndarray]:
     return reference._get_obs()
 
 
-class RoboticsOracle(PhysicsOracle):
+class RoboticsOracle(GymnasiumOracle):
     """A task of the package, made without wrappers."""
 
     package = "gymnasium-robotics mujoco"
-    unreachable: ClassVar = ("self.render()",)
-    env_type: ClassVar[Any]
     methods: ClassVar[tuple[str, ...]]  # of the class that make up a step
     functions: ClassVar[tuple[Any, ...]]  # others
     action_dtype: ClassVar[Any] = np.float32  # in which the package's arithmetic on actions is ours
@@ -85,9 +83,6 @@ class RoboticsOracle(PhysicsOracle):
     def step_functions(self) -> tuple[FunctionType, ...]:
         return *(getattr(self.env_type, name) for name in self.methods), *self.functions
 
-    def reset(self) -> Any:
-        return self.reference.reset()[0]
-
     def step(self, action: Any) -> tuple[Any, float, bool]:
         observation, reward, terminated, _, info = self.reference.step(
             action.astype(self.action_dtype)
@@ -96,14 +91,6 @@ class RoboticsOracle(PhysicsOracle):
         info = {name: np.array(x, kinds.get(name, np.float64)) for name, x in info.items()}
         self.info = {**info, "diverged": np.bool_(False)}
         return observation, reward, terminated
-
-    def sample_action(self) -> np.ndarray:
-        space = self.reference.action_space
-        return self.random.uniform(space.low, space.high).astype(np.float32)
-
-    @property
-    def simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        return self.reference.model, self.reference.data
 
     def goal(self) -> Any:
         return self.reference.goal.astype(self.env.parameters["dtype"])
@@ -197,7 +184,7 @@ class FetchOracle(RoboticsOracle):
     unreachable = (
         *RoboticsOracle.unreachable,
         "Action dimension mismatch",
-        "data.ctrl[i] = action[i]",  # of actuators without a bias, which there are none of
+        "data.ctrl[i] = action[i]",  # of actuators without a bias; none has one
     )
 
     def __init__(self, env: Environment, seed: int) -> None:
