@@ -174,6 +174,10 @@ def own_registry():
     registry.update(before)
 
 
+# A fence's indentation, language, and content.
+SNIPPET = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+
+
 @pytest.fixture
 def run_snippets(tmp_path, monkeypatch, own_registry):
     """Returns a function that runs a page: Python in one namespace, `$ jaxenvs` as a command.
@@ -186,9 +190,7 @@ def run_snippets(tmp_path, monkeypatch, own_registry):
         text = page.read_text(encoding="utf-8")
         namespace: dict = {"__name__": "snippets"}
         missing: list[str] = []
-        for fence in re.finditer(
-            r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE
-        ):
+        for fence in SNIPPET.finditer(text):
             line = text.count("\n", 0, fence.start()) + 1
             code = textwrap.dedent(fence[3])
             if fence[2] == "python":

@@ -3,6 +3,9 @@
 import doctest
 import importlib.util
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import jax
@@ -11,6 +14,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import MissingExtraError
+from tests.conftest import SNIPPET
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -39,6 +43,18 @@ SLOW_PAGES = (
 )
 def test_the_snippets_of_a_page_run_in_order(run_snippets, page):
     run_snippets(DOCS / page)
+
+
+def test_snippets_use_no_undefined_names(tmp_path):
+    """Also of the pages that run in other environments only."""
+    for page in DOCS.rglob("*.md"):
+        snippets = SNIPPET.finditer(page.read_text(encoding="utf-8"))
+        code = [textwrap.dedent(fence[3]) for fence in snippets if fence[2] == "python"]
+        name = str(page.relative_to(DOCS)).replace("/", ".")
+        (tmp_path / name).with_suffix(".py").write_text("\n".join(code), encoding="utf-8")
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--quiet"]
+    found = subprocess.run([*ruff, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert not found.returncode, found.stdout
 
 
 @pytest.fixture(scope="module")
