@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs.core import TimeStep
 from jaxenvs.errors import ParameterError, closest, missing_extra
 
 try:
@@ -130,6 +131,22 @@ class Simulated:
     diverged: jax.Array  # bool[], whether this was not physics; the state is that from before
     data: Fields
     precise: Fields  # the fields that the plan asks for in double precision
+
+    def first(self, observation: Any, info: Mapping[str, Any] | None = None) -> TimeStep:
+        """Returns the first timestep of an episode."""
+        return TimeStep.first(observation, info={**(info or {}), "diverged": self.diverged})
+
+    def transition(
+        self, observation: Any, reward: Any, terminated: Any, info: Mapping[str, Any] | None = None
+    ) -> TimeStep:
+        """Returns the timestep of a step, which truncates the episode if it diverged."""
+        return TimeStep.transition(
+            observation,
+            reward=jnp.where(self.diverged, 0, reward),
+            terminated=terminated & ~self.diverged,
+            truncated=self.diverged,
+            info={**(info or {}), "diverged": self.diverged},
+        )
 
 
 def simulated(

@@ -85,8 +85,7 @@ class FromMujoco(Simulation[ModelState]):
             state = ModelState(
                 qpos=qpos, qvel=qvel, kept=begun.kept, before=self._seen_before(begun.data)
             )
-            info = {"diverged": begun.diverged}
-            return state, TimeStep.first(self.observe(begun.data), info=info)
+            return state, begun.first(self.observe(begun.data))
 
     def step(
         self, state: ModelState, action: chex.Array, key: chex.PRNGKey
@@ -95,19 +94,14 @@ class FromMujoco(Simulation[ModelState]):
         with precision(self.dtype):
             action = self._as_control(action)
             moved = self._engine.step(self._plan, self._changes({}), state, action)
-            data, diverged = moved.data, moved.diverged
+            data = moved.data
             before = Fields(self._original, self.dtype, state.before)
             reward = jnp.asarray(self.reward(before, action, data), self.dtype)
             state = ModelState(
                 qpos=data.qpos, qvel=data.qvel, kept=moved.kept, before=self._seen_before(data)
             )
-            return state, TimeStep.transition(
-                self.observe(data),
-                reward=jnp.where(diverged, 0, reward),
-                terminated=jnp.asarray(self.terminated(data)) & ~diverged,
-                truncated=diverged,
-                info={"diverged": diverged},
-            )
+            terminated = jnp.asarray(self.terminated(data))
+            return state, moved.transition(self.observe(data), reward, terminated)
 
 
 def from_mujoco(

@@ -48,8 +48,7 @@ class ControlTask(Simulation[ControlState]):
     Bodies and velocities are those of the new state. Sensors of forces are those of the last
     physics step, as in dm_control.
 
-    A simulation that diverges, for which dm_control raises an error, stays where it was: the
-    episode is truncated, with the reward 0 and `info["diverged"]`.
+    dm_control raises an error if a simulation diverges.
 
     A subclass defines how an episode starts, what is observed, and the reward.
     """
@@ -77,15 +76,10 @@ class ControlTask(Simulation[ControlState]):
         with precision(self.dtype):
             model, action = self._model_with(state.drawn), self._as_control(action)
             moved = self._engine.step(self._plan, self._changes(state.drawn), state, action)
-            data, diverged = moved.data, moved.diverged
+            data = moved.data
             state = ControlState(qpos=data.qpos, qvel=data.qvel, kept=moved.kept, drawn=state.drawn)
-            return state, TimeStep.transition(
-                self._see(model, data),
-                reward=jnp.where(diverged, 0, self._judge(model, data, action)),
-                terminated=self._has_ended(data) & ~diverged,
-                truncated=diverged,
-                info={"diverged": diverged},
-            )
+            reward, terminated = self._judge(model, data, action), self._has_ended(data)
+            return state, moved.transition(self._see(model, data), reward, terminated)
 
     def _start(self, start: Any) -> tuple[ControlState, TimeStep]:
         changes = self._changes(start.drawn)
@@ -93,8 +87,7 @@ class ControlTask(Simulation[ControlState]):
         state = ControlState(
             qpos=start.qpos, qvel=start.qvel, kept=begun.kept, drawn=dict(start.drawn)
         )
-        observation = self._see(self._model_with(start.drawn), begun.data)
-        return state, TimeStep.first(observation, info={"diverged": begun.diverged})
+        return state, begun.first(self._see(self._model_with(start.drawn), begun.data))
 
     def _observe_data(self, data: Fields) -> Observation:
         return self._see(self._model, data)

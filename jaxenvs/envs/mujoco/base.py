@@ -42,7 +42,11 @@ class MujocoState:
 
 
 class Simulation(Environment[S]):
-    """A task with a model of MuJoCo."""
+    """A task with a model of MuJoCo.
+
+    A simulation that diverges, which C MuJoCo would put back to its start silently, stays where it
+    was: the episode is truncated, with the reward 0 and `info["diverged"]`.
+    """
 
     physics: Any = None  # arrays that replace the model's: {"opt.gravity": (0, 0, -3.7)}
     dtype: str = struct.static("float32")  # or "float64", which needs jax_enable_x64
@@ -208,9 +212,6 @@ class MujocoEnvironment(Simulation[MujocoState]):
     Bodies are where the last evaluation of the forces saw them, as in C MuJoCo, so observations of
     bodies are up to one physics step older than `qpos`.
 
-    A simulation that diverges, which C MuJoCo would put back to its start silently, stays where it
-    was: the episode is truncated, with the reward 0 and `info["diverged"]`.
-
     A subclass defines how an episode starts, what is observed, and the rewards.
     """
 
@@ -245,20 +246,14 @@ class MujocoEnvironment(Simulation[MujocoState]):
         with precision(self.dtype):
             action = self._as_control(action)
             moved = self._engine.step(self._plan, self._changes({}), state, action)
-            data, diverged = moved.data, moved.diverged
+            data = moved.data
             place = self._rounded_place(moved.precise)
             path, rest = place - state.place
             velocity = (path + rest) / (self.frame_skip * self._model.opt.timestep)
             reward, terminated, parts = self._judge(data, action, velocity)
             info = self._in_dtype({**self._describe(data), **parts})
             state = MujocoState(qpos=data.qpos, qvel=data.qvel, kept=moved.kept, place=place)
-            return state, TimeStep.transition(
-                self._observe_data(data),
-                reward=jnp.where(diverged, 0, reward),
-                terminated=terminated & ~diverged,
-                truncated=diverged,
-                info={**info, "diverged": diverged},
-            )
+            return state, moved.transition(self._observe_data(data), reward, terminated, info)
 
     def _start(self, qpos: jax.Array, qvel: jax.Array) -> tuple[MujocoState, TimeStep]:
         begun = self._engine.start(self._plan, self._changes({}), qpos, qvel)
@@ -266,8 +261,7 @@ class MujocoEnvironment(Simulation[MujocoState]):
             qpos=qpos, qvel=qvel, kept=begun.kept, place=self._rounded_place(begun.precise)
         )
         info = self._in_dtype(self._describe(begun.data) | dict.fromkeys(self.measured, 0))
-        info["diverged"] = begun.diverged
-        return state, TimeStep.first(self._observe_data(begun.data), info=info)
+        return state, begun.first(self._observe_data(begun.data), info)
 
     def _rounded_place(self, data: Fields) -> jax.Array:
         """Returns the place in two numbers, whose differences are exact in single precision."""

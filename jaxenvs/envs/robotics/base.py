@@ -61,12 +61,6 @@ class GoalTask(Simulation[S]):
         """Returns bool[...], whether the episode ends. See `compute_reward` for the arguments."""
         return jnp.zeros(jnp.shape(distance(achieved_goal, desired_goal)), bool)
 
-    def _observe(self, state: Any) -> Any:
-        """Returns the first observation of an episode."""
-        with precision(self.dtype):
-            begun = self._engine.start(self._plan, self._changes({}), state.qpos, state.qvel)
-            return {**self._observe_data(begun.data), "desired_goal": state.goal}
-
     def render(self, state: Any) -> jax.Array:
         """Draws the bodies and the goal: uint8[480, 480, 3]."""
         with precision(self.dtype):

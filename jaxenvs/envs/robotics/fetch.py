@@ -14,7 +14,6 @@ import numpy as np
 from jaxenvs import loops, physics
 from jaxenvs.core import TimeStep
 from jaxenvs.envs.robotics.base import GoalTask, assets, distance
-from jaxenvs.errors import ParameterError
 from jaxenvs.physics.models import Fields, Plan, precision
 from jaxenvs.spaces import Box
 
@@ -71,11 +70,7 @@ class Fetch(GoalTask[FetchState]):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        if (engine := physics.check_engine(name, self.engine)) != "c":
-            raise ParameterError(
-                f'{name} got engine="{engine}"; expected "c", since MJX does not collide the'
-                ' meshes of the robot.  Pass engine="c", and run on a CPU.'
-            )
+        physics.check_only_c(name, self.engine, "does not collide the meshes of the robot")
         super().__post_init__()
 
     @property
@@ -105,8 +100,8 @@ class Fetch(GoalTask[FetchState]):
                 qpos = qpos.at[at : at + 2].set(place.astype(self.dtype))
             goal = self._draw_goal(goal_key).astype(self.dtype)
             begun = self._engine.start(self._plan, self._changes({}), qpos, qvel)
-            state, observation, info = self._after(begun, goal, begun.diverged)
-            return state, TimeStep.first(observation, info=info)
+            state, observation, info = self._after(begun, goal)
+            return state, begun.first(observation, info)
 
     def step(
         self, state: FetchState, action: chex.Array, key: chex.PRNGKey
@@ -131,18 +126,11 @@ class Fetch(GoalTask[FetchState]):
                 seen = self._engine.start(self._plan, changes, qpos, moved.data.qvel, kept)
             else:
                 seen = moved = self._engine.step(self._plan, changes, state, control, mocap=mocap)
-            diverged = moved.diverged
-            next_state, observation, info = self._after(seen, state.goal, diverged)
+            next_state, observation, info = self._after(seen, state.goal)
             reward = self.compute_reward(observation["achieved_goal"], state.goal)
-            return next_state, TimeStep.transition(
-                observation,
-                reward=jnp.where(diverged, 0, reward),
-                terminated=False,
-                truncated=diverged,
-                info=info,
-            )
+            return next_state, moved.transition(observation, reward, jnp.bool_(False), info)
 
-    def _after(self, simulated: Any, goal: jax.Array, diverged: jax.Array) -> Any:
+    def _after(self, simulated: Any, goal: jax.Array) -> Any:
         """Returns the state, the observation, and `info`."""
         data = simulated.data
         state = FetchState(
@@ -154,7 +142,7 @@ class Fetch(GoalTask[FetchState]):
         )
         observation = {**self._observe_data(data), "desired_goal": goal}
         reached = distance(observation["achieved_goal"], goal) < _RADIUS
-        return state, observation, {"is_success": reached.astype(jnp.float32), "diverged": diverged}
+        return state, observation, {"is_success": reached.astype(jnp.float32)}
 
     def _draw_object(self, key: chex.PRNGKey) -> jax.Array:
         """Returns a place in a square, at least 0.1 m from the gripper: float32[2]."""

@@ -68,8 +68,7 @@ class PointMaze(Maze[PointMazeState]):
             still = jnp.zeros(2, self.dtype)
             begun = self._engine.start(self._plan, self._changes({}), qpos, still)
             state = PointMazeState(qpos=qpos, qvel=still, kept=begun.kept, control=still, goal=goal)
-            observation, info = self._see(begun.data, goal, begun.diverged)
-            return state, TimeStep.first(observation, info=info)
+            return state, begun.first(*self._see(begun.data, goal))
 
     def step(
         self, state: PointMazeState, action: chex.Array, key: chex.PRNGKey
@@ -84,8 +83,8 @@ class PointMaze(Maze[PointMazeState]):
             )
             slow = slow.replace(kept=evaluated.kept)
             moved = self._engine.step(self._plan, self._changes({}), slow, control)
-            data, diverged = moved.data, moved.diverged
-            observation, info = self._see(data, state.goal, diverged)
+            data = moved.data
+            observation, info = self._see(data, state.goal)
             achieved = observation["achieved_goal"]
             next_state = PointMazeState(
                 qpos=data.qpos,
@@ -94,19 +93,15 @@ class PointMaze(Maze[PointMazeState]):
                 control=control,
                 goal=self._next_goal(achieved, state.goal, key),
             )
-            return next_state, TimeStep.transition(
-                observation,
-                reward=jnp.where(diverged, 0, self.compute_reward(achieved, state.goal)),
-                terminated=self.compute_terminated(achieved, state.goal) & ~diverged,
-                truncated=diverged,
-                info=info,
-            )
+            reward = self.compute_reward(achieved, state.goal)
+            terminated = self.compute_terminated(achieved, state.goal)
+            return next_state, moved.transition(observation, reward, terminated, info)
 
-    def _see(self, data: Fields, goal: jax.Array, diverged: jax.Array) -> tuple[Any, Any]:
+    def _see(self, data: Fields, goal: jax.Array) -> tuple[Any, Any]:
         """Returns the observation and `info`."""
         seen = {**self._observe_data(data), "desired_goal": goal}
         success = distance(seen["achieved_goal"], goal) <= RADIUS
-        return seen, {"success": success, "diverged": diverged}
+        return seen, {"success": success}
 
     def _observe_data(self, data: Fields) -> dict[str, jax.Array]:
         return {
