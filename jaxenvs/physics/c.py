@@ -28,7 +28,7 @@ from jaxenvs import ffi
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.native.libraries import NativePartMissing, xla_library
 from jaxenvs.errors import ParameterError, closest
-from jaxenvs.physics.models import Plan, Simulated, precision, shape_of, simulated
+from jaxenvs.physics.models import Plan, Simulated, change, precision, shape_of, simulated
 
 _TARGET = "jaxenvs_physics"
 _State = mujoco.mjtState
@@ -169,6 +169,14 @@ def _with_derivatives(plan: Plan, call: Callable[..., Any]) -> Callable[..., Any
 def place(plan: Plan, changes: Mapping[str, Any], qpos: jax.Array, wanted: Any = True) -> Simulated:
     """Returns where bodies are at positions, and `ncon`, how many contacts there are."""
     return start(plan, changes, qpos, jnp.zeros(plan.original.nv, plan.dtype), None, wanted)
+
+
+def restore(original: mujoco.MjModel, data: mujoco.MjData, state: Any) -> None:
+    """Puts the state of a task, in NumPy, into MuJoCo's data."""
+    engine, kept = _engine(original), state.kept
+    row = kept["row"] if isinstance(kept, dict) else kept
+    numbers = engine.unpacked(row, state.qpos, state.qvel)
+    mujoco.mj_setState(data.model, data, numbers, int(_State.mjSTATE_INTEGRATION))
 
 
 def activated(plan: Plan, act: jax.Array) -> Any:
@@ -353,23 +361,12 @@ def _simulate(call: _Call, operands: Sequence[np.ndarray], results: Sequence[np.
         return
     changed = [*call.expanded, *[_HEIGHTS] * call.has_heights]
     model = copy.copy(engine.model) if changed else engine.model
-    for name, value in zip(changed, others[num_writes:], strict=True):
-        *path, last = name.split(".")
-        owner = functools.reduce(getattr, path, model)
-        value = value.view(np.float64) if value.dtype == np.uint32 else value
-        array = getattr(owner, last)
-        setattr(owner, last, value.reshape(array.shape) if np.ndim(array) else value.item())
+    change(model, dict(zip(changed, others[num_writes:], strict=True)))
     data = mujoco.MjData(model)
     if call.constants:
         mujoco.mj_setConst(model, data)
         mujoco.mj_resetData(model, data)
-    state = engine.row.copy()
-    numbers = np.ascontiguousarray(row).view(np.float64)
-    for at, size in engine.parts:
-        state[at : at + size], numbers = numbers[:size], numbers[size:]
-    for bit, given in ((_State.mjSTATE_QPOS, qpos), (_State.mjSTATE_QVEL, qvel)):
-        own = state[engine.places[int(bit)] :][: len(given)]
-        own[:] = np.where(own.astype(given.dtype) == given, own, given)
+    state = engine.unpacked(row, qpos, qvel)
     for at, value in zip(call.places, others, strict=False):
         state[at : at + len(value)] = value
     before, full = state.copy(), int(_State.mjSTATE_INTEGRATION)
@@ -482,6 +479,16 @@ class _Engine:
         with contextlib.suppress(NativePartMissing):
             register = xla_library().jaxenvs_physics_register
             register(ctypes.c_int64(self.id), ctypes.byref(described))
+
+    def unpacked(self, row: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+        """Returns MuJoCo's own state, where what was changed beside the row counts."""
+        state, numbers = self.row.copy(), np.ascontiguousarray(row).view(np.float64)
+        for at, size in self.parts:
+            state[at : at + size], numbers = numbers[:size], numbers[size:]
+        for bit, given in ((_State.mjSTATE_QPOS, qpos), (_State.mjSTATE_QVEL, qvel)):
+            own = state[self.places[int(bit)] :][: len(given)]
+            own[:] = np.where(own.astype(given.dtype) == given, own, given)
+        return state
 
     def has(self, name: str) -> bool:
         """Returns whether there is something to read in an array of the data.

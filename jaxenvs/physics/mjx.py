@@ -18,6 +18,7 @@ from jaxenvs import loops
 from jaxenvs.errors import ParameterError
 from jaxenvs.physics.mjx_functions import Data, Model, conventions, mjx
 from jaxenvs.physics.models import Plan, Simulated, simulated
+from jaxenvs.physics.models import restore as restore
 
 # The classical Runge-Kutta method: how far each evaluation is from the start, and its weight.
 _DISTANCES, _WEIGHTS = (0.0, 0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)

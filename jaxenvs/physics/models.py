@@ -190,6 +190,22 @@ def fields_read_by(
     return tuple(sorted(names)), shapes
 
 
+def change(model: mujoco.MjModel, changes: Mapping[str, np.ndarray]) -> None:
+    """Replaces arrays of a model; doubles may be pairs of uint32."""
+    for name, value in changes.items():
+        *path, last = name.split(".")
+        owner = functools.reduce(getattr, path, model)
+        value = value.view(np.float64) if value.dtype == np.uint32 else value
+        array = getattr(owner, last)
+        setattr(owner, last, value.reshape(array.shape) if np.ndim(array) else value.item())
+
+
+def restore(original: mujoco.MjModel, data: mujoco.MjData, state: Any) -> None:
+    """Puts positions and velocities of a task's state, in NumPy, into MuJoCo's data."""
+    del original
+    data.qpos, data.qvel = state.qpos, state.qvel
+
+
 def check_changes(
     original: mujoco.MjModel, changes: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:

@@ -24,6 +24,7 @@ from jaxenvs.errors import ParameterError, missing_extra
 from jaxenvs.physics.mjx import first_kept, loadable
 from jaxenvs.physics.mjx_functions import Data, Model, mjx
 from jaxenvs.physics.models import Plan, Simulated, precision, simulated
+from jaxenvs.physics.models import restore as restore
 
 try:
     from mujoco.mjx._src import math

@@ -309,15 +309,11 @@ def mujoco_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[],
     Raises:
         RenderError: MuJoCo cannot draw on this machine.
     """
+    from jaxenvs.physics.renderer import drawing_errors  # which imports MuJoCo
 
     def paint(state: Any) -> Any:
-        try:
+        with drawing_errors():
             return draw(state)
-        except Exception as error:  # depends on the library behind MUJOCO_GL
-            raise RenderError(
-                f"MuJoCo cannot draw: {error!r:.200}.  Without a display, set the environment"
-                " variable MUJOCO_GL to egl or osmesa before the program starts."
-            ) from error
 
     return host_picture(paint, state, example)
 

@@ -14,3 +14,4 @@ from jaxenvs.envs.mujoco.pusher import Pusher as Pusher
 from jaxenvs.envs.mujoco.reacher import Reacher as Reacher
 from jaxenvs.envs.mujoco.swimmer import Swimmer as Swimmer
 from jaxenvs.envs.mujoco.walker2d import Walker2d as Walker2d
+from jaxenvs.physics.renderer import Renderer as Renderer

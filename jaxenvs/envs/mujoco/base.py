@@ -16,6 +16,7 @@ from jaxenvs.envs.mujoco import rendering
 from jaxenvs.errors import ParameterError, check_integer
 from jaxenvs.physics import models
 from jaxenvs.physics.models import Fields, Model, Plan, precision
+from jaxenvs.physics.renderer import Renderer, picture
 from jaxenvs.spaces.unbounded import unbounded
 from jaxenvs.spaces.validation import check_action_shape
 
@@ -54,6 +55,7 @@ class Simulation(Environment[S]):
     num_threads: int | None = struct.static(None)  # of a step in C; by default the cores we may use
     derivatives: str | None = struct.static(None)  # "finite": C has them, at the cost of many steps
     on_divergence: str = struct.static("truncate")  # or "raise", an error of the program
+    renderer: Renderer | None = struct.static(None)  # MuJoCo's own, instead of a program in JAX
 
     camera: ClassVar[Mapping[str, Any]]  # see `rendering.draw`
     refreshes: ClassVar[bool]  # see `Plan`
@@ -87,6 +89,8 @@ class Simulation(Environment[S]):
             check_integer(ParameterError, f"{name} got num_threads", self.num_threads)
         original = self._original  # raises if there is no such model
         self._engine.check(name, original)
+        if self.renderer is not None:
+            self.renderer.check(name, original)
         if self.physics is not None:
             models.check_changes(original, self.physics, self._engine.changeable(original))
             arrays = {name: jnp.asarray(x, self.dtype) for name, x in self.physics.items()}
@@ -199,11 +203,17 @@ class Simulation(Environment[S]):
         return self.camera
 
     def render(self, state: S) -> jax.Array:
-        """Draws the bodies: uint8[480, 480, 3]."""
-        drawn = getattr(state, "drawn", {})
+        """Draws the bodies: uint8[480, 480, 3], or the size of `renderer`."""
+        return self._picture(state, getattr(state, "drawn", {}))
+
+    def _picture(self, state: Any, drawn: Mapping[str, Any]) -> jax.Array:
+        original = self._original
         with precision(self.dtype):
-            data = self._placed(rendering.FIELDS, drawn, state.qpos)  # pyright: ignore[reportAttributeAccessIssue]
-            return rendering.draw(self._model_with(drawn), self._original, data, self._camera)
+            if self.renderer is not None:
+                changes = self._changes(drawn)
+                return picture(self.renderer, original, changes, self._engine, state)
+            data = self._placed(rendering.FIELDS, drawn, state.qpos)
+            return rendering.draw(self._model_with(drawn), original, data, self._camera)
 
 
 class MujocoEnvironment(Simulation[MujocoState]):

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
-from jaxenvs.envs.mujoco import rendering
 from jaxenvs.envs.mujoco.base import Simulation
 from jaxenvs.errors import ParameterError, missing_extra
 from jaxenvs.physics.models import precision
@@ -44,11 +43,6 @@ class GoalTask(Simulation[S]):
         boxes = super().observation_space.spaces
         return spaces.Dict({**boxes, "desired_goal": boxes["achieved_goal"]})
 
-    @property
-    @abc.abstractmethod
-    def _view(self) -> dict[str, Any]:
-        """Where pictures are taken from, see `rendering.draw`."""
-
     @abc.abstractmethod
     def compute_reward(self, achieved_goal: chex.Array, desired_goal: chex.Array) -> jax.Array:
         """Returns the reward for achieving `achieved_goal` when `desired_goal` was desired.
@@ -62,16 +56,14 @@ class GoalTask(Simulation[S]):
         return jnp.zeros(jnp.shape(distance(achieved_goal, desired_goal)), bool)
 
     def render(self, state: Any) -> jax.Array:
-        """Draws the bodies and the goal: uint8[480, 480, 3]."""
+        """Draws the bodies and the goal: uint8[480, 480, 3], or the size of `renderer`."""
         with precision(self.dtype):
             original, size = self._original, state.goal.shape[0]
             number = original.site(self.target).id
             origin = original.body_pos[original.site_bodyid[number]]  # of a body that stands still
             local = state.goal - jnp.asarray(origin[:size], self.dtype)
             drawn = {"site_pos": self._model.site_pos.at[number, :size].set(local)}
-            data = self._placed(rendering.FIELDS, drawn, state.qpos)
-            model = self._model_with(drawn)
-            return rendering.draw(model, self._original, data, self._view)
+            return self._picture(state, drawn)
 
 
 def distance(a: chex.Array, b: chex.Array) -> jax.Array:

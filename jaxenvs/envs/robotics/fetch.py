@@ -214,7 +214,7 @@ class Fetch(GoalTask[FetchState]):
         return self._observe_data(data)
 
     @property
-    def _view(self) -> dict[str, Any]:
+    def _camera(self) -> dict[str, Any]:
         return {"body": self._original.body(_LINK).id, "distance": 2.2, "height": 0.5}
 
 

@@ -118,7 +118,7 @@ class Maze(GoalTask[S]):
         return _build(self._agent, self._rows, self.scale, self.height)
 
     @property
-    def _view(self) -> dict[str, Any]:
+    def _camera(self) -> dict[str, Any]:
         size = max(len(self._rows), len(self._rows[0])) * self.scale
         return {"body": 0, "distance": 1.6 * size, "elevation": -65.0}
 
