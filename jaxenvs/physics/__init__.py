@@ -5,6 +5,7 @@ An engine is a module with the functions `start`, `step`, and `place`. They take
 """
 
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -50,6 +51,23 @@ def check_engine(caller: str, name: str, dtype: str = "float32") -> str:
         raise ParameterError(
             f'{caller} got dtype="{dtype}"; expected "float32" with engine="warp".  Pass'
             ' engine="c" or engine="mjx".'
+        )
+    return name
+
+
+def check_among(caller: str, name: str, engines: Sequence[str]) -> str:
+    """Returns the name of an engine that a library's tasks have, which may be "auto".
+
+    Raises:
+        ParameterError: they do not have it.
+    """
+    if name == "auto":
+        return default if (default := default_engine()) in engines else "mjx"
+    if name not in engines:
+        raise ParameterError(
+            f"{caller} got engine={name!r}; expected {' or '.join(map(repr, engines))}, in which"
+            " the library simulates it.  Tasks of the Control Suite have all engines, see"
+            " dm_control/..., and so have models of your own, see jaxenvs.suites.adapt."
         )
     return name
 

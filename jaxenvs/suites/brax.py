@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from jaxenvs import physics
 from jaxenvs.core import Environment
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites._brax_like import BraxLike
@@ -62,13 +63,25 @@ def names() -> list[str]:
     return [*envs._envs]  # pyright: ignore[reportPrivateUsage]
 
 
-def make(name: str, *, episode_length: int | None = 1_000, **parameters: Any) -> Environment:
+def make(
+    name: str,
+    *,
+    episode_length: int | None = 1_000,
+    engine: str | None = None,
+    **parameters: Any,
+) -> Environment:
     """Makes an environment of brax by its name.
 
     Args:
         name: one of `names()`.
         episode_length: the time limit in steps; None for no limit.
+        engine: "mjx", which is brax's `backend="mjx"`, or None for its other ones.
         **parameters: arguments of the environment's constructor, such as `backend`.
+
+    Raises:
+        ParameterError: the environment does not run in that engine.
     """
+    if engine is not None:
+        parameters["backend"] = physics.check_among(f"brax/{name}", engine, ("mjx",))
     env = from_brax(envs.get_environment(name, **parameters))
     return with_time_limit(env, episode_length, "episode_length")

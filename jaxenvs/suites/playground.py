@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from jaxenvs import physics
 from jaxenvs.core import Environment
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites._brax_like import BraxLike
@@ -54,16 +55,22 @@ def names() -> list[str]:
     return [*registry.ALL_ENVS]
 
 
-def make(name: str, **parameters: Any) -> Environment:
+def make(name: str, *, engine: str = "auto", **parameters: Any) -> Environment:
     """Makes an environment of MuJoCo Playground by its name.
 
     Args:
         name: one of `names()`.
+        engine: "mjx" or "warp", by default "warp" on NVIDIA's GPUs if it is installed.
         **parameters: entries of the environment's configuration, such as `episode_length`, which
-            is the time limit in steps. A nested one is `{"reward_config.scale": 2.0}`. The
-            physics are MJX in JAX, `impl="jax"`, by default.
+            is the time limit in steps. A nested one is `{"reward_config.scale": 2.0}`.
+
+    Raises:
+        ParameterError: the environment does not run in that engine.
     """
     config = registry.get_default_config(name)
-    overrides = {"impl": "jax", **parameters} if "impl" in config else parameters
-    env = registry.load(name, config=config, config_overrides=overrides)
+    engines = ("mjx", "warp") if "impl" in config else ("mjx",)
+    engine = physics.check_among(f"playground/{name}", engine, engines)
+    if "impl" in config:
+        parameters = {"impl": "jax" if engine == "mjx" else engine, **parameters}
+    env = registry.load(name, config=config, config_overrides=parameters)
     return with_time_limit(from_playground(env), config.episode_length, "episode_length")

@@ -492,6 +492,19 @@ def test_missing_pictures_are_reported():
         env.render()
 
 
+def test_engines_are_those_that_a_library_has():
+    suite_of("playground/CartpoleBalance")
+    suite_of("brax/inverted_pendulum")
+    env = jaxenvs.make("playground/CartpoleBalance", engine="mjx").unwrapped
+    assert env.env.value.mjx_model.impl.value == "jax"
+    env = jaxenvs.make("brax/inverted_pendulum", engine="mjx").unwrapped
+    assert env.env.value.backend == "mjx"
+    with pytest.raises(ParameterError, match="CartpoleBalance got engine='c'; expected 'mjx' or"):
+        jaxenvs.make("playground/CartpoleBalance", engine="c")
+    with pytest.raises(ParameterError, match="pendulum got engine='warp'; expected 'mjx', in"):
+        jaxenvs.make("brax/inverted_pendulum", engine="warp")
+
+
 @pytest.mark.parametrize("id", ["brax/inverted_pendulum", "playground/CartpoleBalance"])
 def test_mujoco_draws_pictures(id):
     suite_of(id)
