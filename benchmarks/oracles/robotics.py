@@ -18,6 +18,7 @@ from benchmarks.oracles.mujoco import GymnasiumOracle, in_double
 from jaxenvs.core import Environment
 from jaxenvs.envs.mujoco.base import Simulation
 from jaxenvs.envs.robotics import AntMazeState, FetchState, PointMazeState
+from jaxenvs.physics.models import precision
 
 gymnasium.register_envs(gymnasium_robotics)
 
@@ -94,6 +95,12 @@ class RoboticsOracle(GymnasiumOracle):
 
     def goal(self) -> Any:
         return self.reference.goal.astype(self.env.parameters["dtype"])
+
+    def observe_start(self, state: Any) -> Any:
+        env: Any = self.env
+        with precision(env.dtype):
+            begun = env._engine.start(env._plan, env._changes({}), state.qpos, state.qvel)
+            return {**env._observe_data(begun.data), "desired_goal": state.goal}
 
     def start_at(self, state: Any) -> Any:
         self.reference.goal = np.array(state.goal, np.float64)
