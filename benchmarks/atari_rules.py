@@ -1,0 +1,202 @@
+"""Compares the rules of Atari games with ale_py, frame by frame.
+
+    python -m benchmarks.atari_rules breakout pong
+    python -m benchmarks.atari_rules --output
+
+Each game is played for a number of frames, one frame a step and without sticky actions, by random
+actions that are held for random times; then for as many in its other modes and difficulties. Both
+are done again while bytes of the RAM are changed at random, mostly those that the rules read: that
+makes scores wrap, digits carry, and episodes end that would not in random play. After each frame,
+reward, lives, and the end of the episode by `envs/atari/games.toml` must be those of ale_py.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import _common
+from jaxenvs.envs.atari import rules as atari
+from jaxenvs.envs.atari.rules import READS
+
+FRAMES = 20_000
+POKES = 0.02  # changes per frame
+LONGEST = 40  # frames that an action is held
+COMBINATIONS = 8  # of modes and difficulties, at most
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; see `--help`. Returns 1 if a game differs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.atari_rules",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("games", nargs="*", help="names of ROMs; by default, all that have rules")
+    add("--frames", type=int, default=FRAMES, help="in the default mode, and in the others")
+    add("--seed", type=int, default=0)
+    add("--output", nargs="?", const=str(_common.RESULTS), help="folder or file of the report")
+    options = parser.parse_args(arguments)
+
+    report = _common.new_report("atari_rules", arguments, ("ale_py",), 1)
+    measurements = report["measurements"] = []
+    for game in options.games or atari.games():
+        for pokes in (0.0, POKES):
+            found = compare(game, options.frames, pokes, options.seed)
+            measurements.append(found)
+            print(_line(found), flush=True)
+    if options.output:
+        path = Path(options.output)
+        if path.suffix != ".json":
+            path = path / f"{_common.slug(report)}.json"
+        path.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"wrote {path}")
+    return int(any(sum(found["mismatches"].values()) for found in measurements))
+
+
+def compare(game: str, frames: int, pokes: float = 0.0, seed: int = 0) -> dict[str, Any]:
+    """Plays a game and compares its rules with ale_py.
+
+    Args:
+        game: the name of its ROM.
+        frames: how many to play in the default mode, and in all others together.
+        pokes: probability per frame that a byte of the RAM is changed before it.
+        seed: of the actions and changes.
+
+    Returns:
+        Numbers of frames, rewards, lives lost, ends, and mismatches, and the first mismatch.
+    """
+    rules = atari.load_rules(game)
+    found: dict[str, Any] = {
+        "game": game,
+        "pokes": pokes,
+        "combinations": [],
+        "over_at_reset": [],
+        "frames": 0,
+        "rewards": 0,
+        "lives_lost": 0,
+        "ends": 0,
+        "mismatches": {"reward": 0, "lives": 0, "over": 0, "reset": 0},
+        "first": None,
+    }
+    default, *others = _combinations(rules)
+    for mode, difficulty in (default, *others):
+        found["combinations"].append([mode, difficulty])
+        share = frames // len(others) if others and (mode, difficulty) != default else frames
+        _play(game, rules, mode, difficulty, share, pokes, seed, found)
+    return found
+
+
+def interface(game: str, seed: int = 0) -> Any:
+    """Returns ale_py's interface to a game, with one frame a step and without sticky actions."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", seed + 1)
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.loadROM(Path(ale_py.__file__).parent / "roms" / f"{game}.bin")
+    return ale
+
+
+def _combinations(rules: atari.Rules) -> list[tuple[int, int]]:
+    # The default first, then modes spread over all, with the difficulties in turn.
+    number = max(len(rules.modes), len(rules.difficulties))
+    chosen = np.unique(np.linspace(0, number - 1, min(number, COMBINATIONS)).astype(int))
+    modes, difficulties = rules.modes, rules.difficulties
+    spread = [(modes[i % len(modes)], difficulties[i % len(difficulties)]) for i in chosen]
+    return list(dict.fromkeys([(rules.mode, rules.difficulty), *spread]))
+
+
+def _play(
+    game: str,
+    rules: atari.Rules,
+    mode: int,
+    difficulty: int,
+    frames: int,
+    pokes: float,
+    seed: int,
+    found: dict[str, Any],
+) -> None:
+    ale = interface(game, seed)
+    ale.setDifficulty(difficulty)
+    ale.setMode(mode)
+    random = np.random.default_rng((seed, mode, difficulty))
+    read = sorted({int(at) for program in rules.programs.values() for at in _addresses(program)})
+    wrong = found["mismatches"]
+    scorer = None
+    lives = 0
+    for frame, action in zip(range(frames), _actions(rules.minimal, random), strict=False):
+        if scorer is None:
+            ale.reset_game()
+            scorer = atari.Scorer(rules, ale.getRAM().tolist())
+            lives = ale.lives()
+            wrong["reset"] += (scorer.lives, scorer.over) != (lives, ale.game_over())
+            if ale.game_over():
+                found["over_at_reset"].append([mode, difficulty])
+                return
+        if random.random() < pokes:
+            _poke(ale, read, random)
+        reward = ale.act(action)
+        theirs = reward, ale.lives(), ale.game_over(with_truncation=False)
+        ours = scorer.step(ale.getRAM().tolist())
+        found["frames"] += 1
+        found["rewards"] += reward != 0
+        found["lives_lost"] += theirs[1] < lives
+        found["ends"] += theirs[2]
+        lives = theirs[1]
+        for name, our, their in zip(("reward", "lives", "over"), ours, theirs, strict=True):
+            wrong[name] += our != their
+        if ours != theirs and found["first"] is None:
+            found["first"] = {
+                "mode": mode,
+                "difficulty": difficulty,
+                "frame": frame,
+                "ours": ours,
+                "theirs": theirs,
+            }
+        if theirs[2]:
+            scorer = None
+
+
+def _actions(minimal: Sequence[int], random: np.random.Generator) -> Iterator[int]:
+    while True:
+        action = int(random.choice(minimal))
+        for _ in range(random.integers(1, LONGEST)):
+            yield action
+
+
+def _addresses(program: atari.Program) -> list[int]:
+    reads = np.isin(program[:, 0], READS)
+    return program[reads, 1].tolist()
+
+
+def _poke(ale: Any, read: Sequence[int], random: np.random.Generator) -> None:
+    # Mostly bytes that the rules read, and mostly values close to those that play gives.
+    address = int(random.choice(read)) if read and random.random() < 0.85 else random.integers(128)
+    byte = int(ale.getRAM()[address])
+    value = (
+        random.integers(256),
+        byte ^ 1 << int(random.integers(8)),
+        byte + 1 & 255,
+        byte - 1 & 255,
+        16 * random.integers(10) + random.integers(10),
+        random.choice([0, 1, 16, 128, 153, 170, 255]),
+    )[random.integers(6)]
+    ale.setRAM(int(address), int(value))
+
+
+def _line(found: dict[str, Any]) -> str:
+    wrong = " ".join(f"{name} {number}" for name, number in found["mismatches"].items())
+    numbers = f"{found['frames']} frames, {found['rewards']} rewards, {found['lives_lost']} lives"
+    changed = "changed" if found["pokes"] else "played"
+    return f"{found['game']}, {changed}: {numbers}, {found['ends']} ends; mismatches: {wrong}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

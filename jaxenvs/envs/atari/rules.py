@@ -1,0 +1,347 @@
+"""How reward, lives, and the end of an episode follow from the RAM of an Atari 2600.
+
+`games.toml` has expressions for each game. They are a subset of Python on int32 numbers:
+
+- `ram[i]`: the byte at address $80 + i. `bcd(i)`: its two decimal digits as a number, `10 * hi(i) +
+  lo(i)`. `hi(i)` and `lo(i)`: its upper and lower four bits.
+- `+ - * // % & | ^ << >>`, `~`, comparisons, `and`, `or`, `not`, `a if c else b`. Results wrap to
+  32 bits. Comparisons, `and`, `or` and `not` are 0 or 1. A shift takes the amount modulo 32, and a
+  division by zero is zero.
+- Names of registers. `flag` and `count` are memory: 0 at a reset, updated once a frame by the
+  expressions of the same names. `old_flag`, `old_count`, `old_score` and `old_lives` are the values
+  one frame earlier.
+
+In each frame, `flag` is evaluated first, then `count`, `score`, `over`, `lives`, and `reward`; an
+expression may read what precedes it. Without an expression for it, the reward is `score -
+old_score`. At a reset all registers are 0, and `score`, `over` and `lives` are evaluated, which
+makes `old_score` and `old_lives` of the first frame.
+
+An expression is compiled to a program for the stack machine in bridge/native/atari/rules.h.
+"""
+
+import ast
+import functools
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.errors import ParameterError
+
+GAMES = Path(__file__).with_name("games.toml")
+
+LENGTH = 128  # instructions of a program
+DEPTH = 16  # numbers on the stack
+STAGES = ("flag", "count", "score", "over", "lives", "reward")  # in order of evaluation
+REGISTERS = (*STAGES[:5], "old_flag", "old_count", "old_score", "old_lives")
+
+Program = np.ndarray  # int32[LENGTH, 2]: operation, argument; zeros follow the last instruction
+
+# Those before ADD push a number, those from NEGATIVE to NOT replace one, SELECT takes three and
+# pushes one, and the others take two. The same numbers are in rules.h.
+_NAMES = (
+    "END CONSTANT RAM BCD HIGH LOW REGISTER"
+    " ADD SUBTRACT MULTIPLY DIVIDE MODULO AND OR XOR LEFT RIGHT"
+    " EQUAL UNEQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL BOTH EITHER"
+    " NEGATIVE INVERT NOT SELECT"
+)
+_OPERATIONS = _NAMES.split()
+_NUMBER = {name: number for number, name in enumerate(_OPERATIONS)}
+READS = tuple(_NUMBER[name] for name in ("RAM", "BCD", "HIGH", "LOW"))  # those that read the RAM
+_BINARY: dict[type[ast.AST], str] = {
+    ast.Add: "ADD",
+    ast.Sub: "SUBTRACT",
+    ast.Mult: "MULTIPLY",
+    ast.FloorDiv: "DIVIDE",
+    ast.Mod: "MODULO",
+    ast.BitAnd: "AND",
+    ast.BitOr: "OR",
+    ast.BitXor: "XOR",
+    ast.LShift: "LEFT",
+    ast.RShift: "RIGHT",
+    ast.Eq: "EQUAL",
+    ast.NotEq: "UNEQUAL",
+    ast.Lt: "LESS",
+    ast.LtE: "LESS_EQUAL",
+    ast.Gt: "GREATER",
+    ast.GtE: "GREATER_EQUAL",
+}
+_UNARY: dict[type[ast.AST], str] = {ast.USub: "NEGATIVE", ast.Invert: "INVERT", ast.Not: "NOT"}
+_BYTES = {"bcd": "BCD", "hi": "HIGH", "lo": "LOW"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a game; see `games.toml` for the meaning of each field."""
+
+    programs: Mapping[str, Program]  # of those stages that the game has
+    start: tuple[int, ...]
+    minimal: tuple[int, ...]
+    modes: tuple[int, ...]
+    difficulties: tuple[int, ...]
+    mode: int
+    difficulty: int
+    height: int
+    first_line: int
+    comb: bool
+    cartridge: str | None
+    paddle: int  # or -1
+    second: bool
+
+
+def load_rules(game: str) -> Rules:
+    """Returns the rules of a game, by the name of its ROM in ale_py, such as "breakout".
+
+    Raises:
+        ParameterError: there is no such game.
+    """
+    table = _table()
+    if game not in table:
+        raise ParameterError(
+            f"no rules for the game {game!r}; there are rules for {', '.join(sorted(table))}."
+        )
+    entry = table[game]
+    programs = {
+        stage: compile_expression(entry[stage], known=_known(stage))
+        for stage in STAGES
+        if stage in entry
+    }
+    return Rules(
+        programs=programs,
+        start=tuple(entry.get("start", ())),
+        minimal=tuple(entry.get("minimal", range(18))),
+        modes=tuple(entry["modes"]),
+        difficulties=tuple(entry.get("difficulties", (0,))),
+        mode=entry.get("mode", entry["modes"][0]),
+        difficulty=entry.get("difficulty", 0),
+        height=entry.get("height", 210),
+        first_line=entry.get("first_line", 34),
+        comb=entry.get("comb", True),
+        cartridge=entry.get("cartridge"),
+        paddle=entry.get("paddle", -1),
+        second=entry.get("second", False),
+    )
+
+
+def games() -> tuple[str, ...]:
+    """Returns the names of all games that have rules."""
+    return tuple(_table())
+
+
+def compile_expression(expression: str, *, known: tuple[str, ...] = REGISTERS) -> Program:
+    """Compiles an expression to a program.
+
+    Args:
+        expression: see the description of the module.
+        known: the registers that it may read.
+
+    Returns:
+        int32[LENGTH, 2]: operations and their arguments.
+
+    Raises:
+        ParameterError: it is not an expression of this language, or too long.
+    """
+    try:
+        tree = ast.parse(" ".join(expression.split()), mode="eval").body
+    except SyntaxError as error:
+        raise ParameterError(f"{expression!r} is not an expression: {error.msg}.") from None
+    code: list[tuple[int, int]] = []
+    _emit(tree, code, known, expression)
+    if len(code) >= LENGTH:
+        raise ParameterError(
+            f"{expression!r} takes {len(code)} instructions; expected at most {LENGTH - 1}."
+        )
+    deepest = _deepest(code)
+    if deepest > DEPTH:
+        raise ParameterError(
+            f"{expression!r} needs {deepest} numbers on the stack; expected at most {DEPTH}."
+            "  Write sums as `a + b + c`, and set the more complex operand first."
+        )
+    program = np.zeros((LENGTH, 2), np.int32)
+    program[: len(code)] = code
+    return program
+
+
+def evaluate(program: Program, ram: Sequence[int], registers: Mapping[str, int]) -> int:
+    """Evaluates a program as the stack machine in C does.
+
+    Args:
+        program: from `compile_expression`.
+        ram: the 128 bytes.
+        registers: those that it reads. Those left out are 0.
+    """
+    stack: list[int] = []
+    for number, argument in program.tolist():
+        operation = _OPERATIONS[number]
+        if operation == "END":
+            break
+        if operation == "CONSTANT":
+            stack.append(argument)
+        elif operation == "REGISTER":
+            stack.append(registers.get(REGISTERS[argument], 0))
+        elif number < _NUMBER["ADD"]:
+            byte = int(ram[argument])
+            high, low = byte >> 4, byte & 15
+            stack.append({"RAM": byte, "BCD": 10 * high + low, "HIGH": high, "LOW": low}[operation])
+        elif operation == "SELECT":
+            otherwise, then, condition = stack.pop(), stack.pop(), stack.pop()
+            stack.append(then if condition else otherwise)
+        elif number < _NUMBER["NEGATIVE"]:
+            right, left = stack.pop(), stack.pop()
+            stack.append(_wrap(_COMBINE[operation](left, right)))
+        else:
+            value = stack.pop()
+            changed = {"NEGATIVE": -value, "INVERT": ~value, "NOT": value == 0}[operation]
+            stack.append(_wrap(changed))
+    return stack.pop()
+
+
+class Scorer:
+    """Follows an episode from frame to frame by the rules of a game.
+
+    Made from the RAM at the reset. `step` takes the RAM after each frame.
+    """
+
+    def __init__(self, rules: Rules, ram: Sequence[int]) -> None:
+        self._programs = rules.programs
+        first: dict[str, int] = {}
+        for stage in ("score", "over", "lives"):
+            first[stage] = self._evaluate(stage, ram, first)
+        self._registers = {stage: first.get(stage, 0) for stage in ("flag", "count", *first)}
+
+    @property
+    def lives(self) -> int:
+        """The lives after the latest frame; 0 in a game without lives."""
+        return self._registers["lives"]
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is over, which some modes are at the reset already."""
+        return bool(self._registers["over"])
+
+    def step(self, ram: Sequence[int]) -> tuple[int, int, bool]:
+        """Returns the reward of a frame, the lives after it, and whether the episode is over."""
+        now = {f"old_{name}": self._registers[name] for name in ("flag", "count", "score", "lives")}
+        for stage in STAGES:
+            now[stage] = self._evaluate(stage, ram, now)
+        self._registers = now
+        return now["reward"], now["lives"], bool(now["over"])
+
+    def _evaluate(self, stage: str, ram: Sequence[int], registers: Mapping[str, int]) -> int:
+        if stage in self._programs:
+            return evaluate(self._programs[stage], ram, registers)
+        return registers["score"] - registers["old_score"] if stage == "reward" else 0
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(GAMES.read_text(encoding="utf-8"))
+
+
+def _known(stage: str) -> tuple[str, ...]:
+    # What a stage may read: the registers evaluated before it, and all of the frame before.
+    before = STAGES[: STAGES.index(stage)]
+    return tuple(name for name in REGISTERS if name in before or name.startswith("old_"))
+
+
+def _emit(node: ast.AST, code: list[tuple[int, int]], known: tuple[str, ...], whole: str) -> None:
+    # Appends the instructions that push the value of a node.
+    def push(operation: str, argument: int = 0) -> None:
+        code.append((_NUMBER[operation], argument))
+
+    def emit(*nodes: ast.AST) -> None:
+        for operand in nodes:
+            _emit(operand, code, known, whole)
+
+    match node:
+        case ast.Constant(value=bool()):
+            raise _unknown(node, whole)
+        case ast.Constant(value=int(value)) if value < 2**31:
+            push("CONSTANT", value)
+        case ast.Name(id=name) if name in known:
+            push("REGISTER", REGISTERS.index(name))
+        case ast.Subscript(value=ast.Name(id="ram"), slice=address):
+            push("RAM", _address(address, whole))
+        case ast.Call(func=ast.Name(id=name), args=[address], keywords=[]) if name in _BYTES:
+            push(_BYTES[name], _address(address, whole))
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _BINARY:
+            emit(left, right)
+            push(_BINARY[type(operator)])
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if (
+            type(operator) in _BINARY
+        ):
+            emit(left, right)
+            push(_BINARY[type(operator)])
+        case ast.UnaryOp(op=operator, operand=operand) if type(operator) in _UNARY:
+            emit(operand)
+            push(_UNARY[type(operator)])
+        case ast.IfExp(test=test, body=then, orelse=otherwise):
+            emit(test, then, otherwise)
+            push("SELECT")
+        case ast.BoolOp(op=operator, values=[first, *others]):
+            emit(first)
+            for operand in others:
+                emit(operand)
+                push("BOTH" if isinstance(operator, ast.And) else "EITHER")
+        case _:
+            raise _unknown(node, whole)
+
+
+def _address(node: ast.AST, whole: str) -> int:
+    match node:
+        case ast.Constant(value=int(address)) if 0 <= address < 128:
+            return address
+        case _:
+            raise ParameterError(
+                f"{ast.unparse(node)!r} in {whole!r} is not an address; expected 0 to 127."
+            )
+
+
+def _unknown(node: ast.AST, whole: str) -> ParameterError:
+    return ParameterError(
+        f"{ast.unparse(node)!r} in {whole!r} cannot be compiled; expected integers, ram[i], bcd(i),"
+        " hi(i), lo(i), registers evaluated before, and operators of the language in rules.py."
+    )
+
+
+def _deepest(code: list[tuple[int, int]]) -> int:
+    depth = deepest = 0
+    for number, _ in code:
+        operation = _OPERATIONS[number]
+        if number < _NUMBER["ADD"]:
+            depth += 1
+        elif operation == "SELECT":
+            depth -= 2
+        elif number < _NUMBER["NEGATIVE"]:
+            depth -= 1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _wrap(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31
+
+
+_COMBINE: dict[str, Callable[[int, int], int]] = {
+    "ADD": lambda left, right: left + right,
+    "SUBTRACT": lambda left, right: left - right,
+    "MULTIPLY": lambda left, right: left * right,
+    "DIVIDE": lambda left, right: left // right if right else 0,
+    "MODULO": lambda left, right: left % right if right else 0,
+    "AND": lambda left, right: left & right,
+    "OR": lambda left, right: left | right,
+    "XOR": lambda left, right: left ^ right,
+    "LEFT": lambda left, right: left << (right & 31),
+    "RIGHT": lambda left, right: left >> (right & 31),
+    "EQUAL": lambda left, right: left == right,
+    "UNEQUAL": lambda left, right: left != right,
+    "LESS": lambda left, right: left < right,
+    "LESS_EQUAL": lambda left, right: left <= right,
+    "GREATER": lambda left, right: left > right,
+    "GREATER_EQUAL": lambda left, right: left >= right,
+    "BOTH": lambda left, right: bool(left and right),
+    "EITHER": lambda left, right: bool(left or right),
+}
