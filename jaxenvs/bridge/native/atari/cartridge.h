@@ -1,0 +1,95 @@
+/* Cartridges: a ROM of up to 4 KiB, or banks that an access to some addresses switches.
+ *
+ * The processor sees 4 KiB. Each quarter is a bank of 1 KiB of the ROM; most cartridges switch all
+ * four at once (K. Horton, Cart Information, 1997).
+ */
+#ifndef JAXENVS_ATARI_CARTRIDGE_H
+#define JAXENVS_ATARI_CARTRIDGE_H
+
+#include "console.h"
+
+static void at_map(at_run* run) {
+  const at_cartridge* cart = run->cart;
+  const uint8_t* bank = run->m->bank;
+  int quarters = cart->size >> 10;
+  if (cart->kind != AT_E0 && cart->size >= 4096) {
+    run->view = cart->rom + (bank[0] % quarters & ~3) * 1024;
+    return;
+  }
+  for (int i = 0; i < 4; i++)
+    memcpy(run->quarters + 1024 * i, cart->rom + bank[i] % quarters * 1024, 1024);
+  run->view = run->quarters;
+}
+
+static void at_map_all(at_run* run, int bank) {
+  for (int i = 0; i < 4; i++) run->m->bank[i] = (uint8_t)(4 * bank + i);
+  at_map(run);
+}
+
+static void at_insert(at_console* m, const at_cartridge* cart) {
+  int first = cart->kind == AT_F8 || cart->kind == AT_F8SC ? 1 : cart->kind == AT_FA ? 2 : 0;
+  for (int i = 0; i < 4; i++) m->bank[i] = (uint8_t)(4 * first + i);
+  if (cart->kind == AT_E0) /* the last quarter is always the last bank */
+    for (int i = 0; i < 4; i++) m->bank[i] = (uint8_t)(4 + i);
+}
+
+/* Switches banks if the address is one that does. */
+static void at_touch(at_run* run, uint16_t address) {
+  int a = address & 0x1FFF;
+  switch (run->cart->kind) {
+    case AT_F8:
+    case AT_F8SC:
+      if (a == 0x1FF8 || a == 0x1FF9) at_map_all(run, a - 0x1FF8);
+      break;
+    case AT_F6:
+    case AT_F6SC:
+      if (a >= 0x1FF6 && a <= 0x1FF9) at_map_all(run, a - 0x1FF6);
+      break;
+    case AT_F4:
+    case AT_F4SC:
+      if (a >= 0x1FF4 && a <= 0x1FFB) at_map_all(run, a - 0x1FF4);
+      break;
+    case AT_FA:
+      if (a >= 0x1FF8 && a <= 0x1FFA) at_map_all(run, a - 0x1FF8);
+      break;
+    case AT_E0:
+      if (a >= 0x1FE0 && a <= 0x1FF7) {
+        run->m->bank[(a - 0x1FE0) >> 3] = (uint8_t)(a & 7);
+        at_map(run);
+      }
+      break;
+    default: break;
+  }
+}
+
+/* Bytes of the cartridge's own memory: where they are written, then where they are read. */
+static inline int at_memory_size(const at_cartridge* cart) {
+  return cart->kind == AT_F8SC || cart->kind == AT_F6SC || cart->kind == AT_F4SC ? 128
+         : cart->kind == AT_FA                                                   ? 256
+                                                                                 : 0;
+}
+
+static inline void at_open(at_run* run) {
+  run->first_plain = (uint16_t)(0x1000 + 2 * at_memory_size(run->cart));
+  run->num_plain = (uint16_t)(run->cart->hot - run->first_plain);
+  at_map(run);
+}
+
+static uint8_t at_read_cartridge(at_run* run, uint16_t address) {
+  int a = address & 0xFFF, size = at_memory_size(run->cart);
+  if (a < 2 * size) {
+    if (a >= size) return run->m->memory[a - size];
+    return run->m->memory[a] = run->m->bus; /* reading the write port writes */
+  }
+  if (run->cart->kind == AT_FE) at_map_all(run, !(address & 0x2000));
+  if ((address & 0x1FFF) >= run->cart->hot) at_touch(run, address);
+  return run->view[a];
+}
+
+static void at_write_cartridge(at_run* run, uint16_t address, uint8_t value) {
+  int a = address & 0xFFF;
+  if (a < at_memory_size(run->cart)) run->m->memory[a] = value;
+  if ((address & 0x1FFF) >= run->cart->hot) at_touch(run, address);
+}
+
+#endif

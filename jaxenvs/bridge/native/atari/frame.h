@@ -1,0 +1,51 @@
+/* A frame: from the end of a vertical sync to the end of the next. */
+#ifndef JAXENVS_ATARI_FRAME_H
+#define JAXENVS_ATARI_FRAME_H
+
+#include "processor.h"
+
+enum { AT_INSTRUCTIONS = 25000 }; /* after which a frame is over in any case */
+
+static void at_power_on(at_console* m, const at_cartridge* cart, const uint8_t ram[128]) {
+  memset(m, 0, sizeof *m);
+  memcpy(m->ram, ram, 128);
+  at_insert(m, cart);
+  m->s = 0xFF;
+  m->zero = 1;
+  m->timer = 25;
+  m->shift = 6;
+  m->sync_end = INT32_MAX;
+  at_inputs in = {0xFF, 0xFF, {0, 0}, {0, 0, 0, 0}};
+  at_run run;
+  run.m = m, run.cart = cart, run.in = &in;
+  at_open(&run);
+  m->pc = (uint16_t)(run.view[0xFFC] | run.view[0xFFD] << 8);
+}
+
+/* Plays a frame. Draws it if `picture` is not NULL, [height, 160]; what the frame does not reach is
+ * black. */
+static void at_frame(at_console* m, const at_cartridge* cart, const at_inputs* in,
+                     uint8_t* picture) {
+  at_run run;
+  run.m = m, run.cart = cart, run.in = in, run.picture = picture;
+  run.stale = AT_ALL_STALE, run.over = 0;
+  at_open(&run);
+  if (picture) memset(picture, 0, (size_t)cart->height * AT_WIDTH);
+  if (!m->jammed) at_execute(&run, AT_INSTRUCTIONS);
+  if (!run.over) return;
+  at_draw_to(&run, m->cycle * 3);
+  int32_t gone = m->cycle / AT_LINE * AT_LINE;
+  m->cycle -= gone;
+  m->drawn -= 3 * gone;
+  m->timer_set -= gone;
+  m->timer_reset -= gone;
+  if (m->timer_set < -(1 << 28)) { /* it counts modulo 256, so it can have begun later */
+    m->timer_set += 1 << 27;
+    m->timer_reset += 1 << 27;
+  }
+  m->dumped -= gone;
+  m->hmove -= gone;
+  if (m->sync_end != INT32_MAX) m->sync_end -= gone;
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* A game: a console with a cartridge, a player, and what its memory says about the score. */
+#ifndef JAXENVS_ATARI_GAME_H
+#define JAXENVS_ATARI_GAME_H
+
+#include "frame.h"
+#include "pixels.h"
+#include "rules.h"
+
+/* The registers of the rules, in the order of envs/atari/rules.py. */
+enum { AT_FLAG, AT_COUNT, AT_SCORE, AT_OVER, AT_LIVES, AT_OLD_FLAG, AT_OLD_COUNT, AT_OLD_SCORE,
+       AT_OLD_LIVES, AT_REWARD = AT_OLD_FLAG };
+
+/* Everything that a game remembers. */
+typedef struct {
+  at_console console;
+  int32_t registers[AT_RULE_REGISTERS];
+  int32_t paddle; /* the resistance of the player's, in ohms */
+  int32_t action; /* the last one */
+} at_game;
+
+/* What is the same in all games of a title. */
+typedef struct {
+  at_cartridge cart;
+  const int32_t* rules[6]; /* flag, count, score, over, lives, reward; NULL if there is none */
+  int32_t paddle;          /* which one is the player's, or -1 */
+  int32_t is_second;       /* whether the player has the second joystick */
+  int32_t switches;        /* SWCHB, with the switches of difficulty */
+  int32_t resets;          /* for how many frames ALE presses the switch RESET */
+  int32_t num_starts, starts[16]; /* actions at the end of a reset */
+} at_title;
+
+enum { AT_NO_PADDLE = 0, AT_OHMS = 408823, AT_OHMS_A_FRAME = 23000, AT_LEAST_OHMS = 27450,
+       AT_MOST_OHMS = 790196 };
+
+/* Which of fire, up, right, left, and down an action holds: bits 0 to 4. */
+static const uint8_t at_holds[18] = {0, 1, 2, 4, 8, 16, 6, 10, 20, 24, 3, 5, 9, 17, 7, 11, 21, 25};
+
+static at_inputs at_inputs_of(at_game* game, const at_title* title, int action, int switches) {
+  int held = at_holds[(unsigned)action % 18];
+  at_inputs in = {0xFF, (uint8_t)switches, {0, 0}, {-1, -1, -1, -1}};
+  if (title->paddle >= 0) {
+    int32_t ohms = game->paddle + AT_OHMS_A_FRAME * ((held >> 3 & 1) - (held >> 2 & 1));
+    if (ohms < AT_LEAST_OHMS) ohms = AT_LEAST_OHMS;
+    if (ohms > AT_MOST_OHMS) ohms = AT_MOST_OHMS;
+    game->paddle = ohms;
+    in.paddles[0] = in.paddles[1] = AT_OHMS;
+    in.paddles[2] = in.paddles[3] = 0;
+    in.paddles[title->paddle] = ohms;
+    if (held & 1) in.joysticks &= (uint8_t)~(0x80 >> title->paddle);
+    return in;
+  }
+  int moved = (held >> 1 & 1) << 4 | (held >> 4 & 1) << 5;
+  moved |= (held >> 3 & 1) << 6 | (held >> 2 & 1) << 7;
+  in.joysticks = (uint8_t)~(title->is_second ? moved >> 4 : moved);
+  in.fire[title->is_second] = held & 1;
+  return in;
+}
+
+static inline int32_t at_clamp(int32_t value, int32_t least, int32_t most) {
+  return value < least ? least : value > most ? most : value;
+}
+
+/* Makes any bytes a game that can be played. */
+static void at_repair(at_game* game, const at_title* title) {
+  at_console* m = &game->console;
+  const int32_t long_ago = -(1 << 28);
+  m->cycle = at_clamp(m->cycle, 0, 1 << 22);
+  m->drawn = at_clamp(m->drawn, 3 * m->cycle - AT_CLOCKS, 3 * m->cycle + AT_CLOCKS);
+  if (m->drawn < 0) m->drawn = 0;
+  m->timer_set = at_clamp(m->timer_set, 2 * long_ago, m->cycle);
+  m->timer_reset = at_clamp(m->timer_reset, 2 * long_ago, m->cycle);
+  m->dumped = at_clamp(m->dumped, long_ago, m->cycle);
+  m->hmove = at_clamp(m->hmove, long_ago, m->cycle);
+  if (m->sync_end != INT32_MAX) m->sync_end = at_clamp(m->sync_end, 0, 1 << 23);
+  m->shift = m->shift < 10 ? m->shift : 10;
+  m->carry &= 1, m->decimal &= 1, m->interrupt &= 1, m->overflow &= 1;
+  m->playfield &= 0xFFFFF;
+  for (int i = 0; i < AT_OBJECTS; i++) m->position[i] %= AT_WIDTH, m->motion[i] &= 15;
+  for (int i = 0; i < 2; i++) m->size[i] &= 0x37, m->restarted[i] &= 1;
+  m->control &= 0x37;
+  game->paddle = at_clamp(game->paddle, AT_LEAST_OHMS, AT_MOST_OHMS);
+  (void)title;
+}
+
+static int32_t at_rule(at_game* game, const at_title* title, int stage, int32_t otherwise) {
+  const int32_t* rule = title->rules[stage];
+  return rule ? at_evaluate(rule, game->console.ram, game->registers) : otherwise;
+}
+
+/* Plays a frame and returns its reward. Draws it if there is a picture, see at_frame. */
+static int32_t at_play(at_game* game, const at_title* title, int action, uint8_t* picture) {
+  int32_t* r = game->registers;
+  at_inputs in = at_inputs_of(game, title, action, title->switches);
+  game->action = action;
+  at_frame(&game->console, &title->cart, &in, picture);
+  r[AT_OLD_FLAG] = r[AT_FLAG], r[AT_OLD_COUNT] = r[AT_COUNT];
+  r[AT_OLD_SCORE] = r[AT_SCORE], r[AT_OLD_LIVES] = r[AT_LIVES];
+  for (int stage = AT_FLAG; stage <= AT_LIVES; stage++) r[stage] = at_rule(game, title, stage, 0);
+  int32_t gain = (int32_t)((uint32_t)r[AT_SCORE] - (uint32_t)r[AT_OLD_SCORE]);
+  return at_rule(game, title, AT_REWARD, gain);
+}
+
+/* Starts a game as ALE does: a second after power, the switch RESET, then actions that some games
+ * need to begin. */
+static void at_begin(at_game* game, const at_title* title, const uint8_t ram[128],
+                     uint8_t* picture) {
+  memset(game, 0, sizeof *game);
+  game->paddle = AT_OHMS;
+  at_power_on(&game->console, &title->cart, ram);
+  for (int i = 0; i < 60 + title->resets; i++) {
+    at_inputs in = at_inputs_of(game, title, 0, i < 60 ? title->switches : title->switches & ~1);
+    at_frame(&game->console, &title->cart, &in, picture);
+  }
+  for (int i = 0; i < title->num_starts; i++) at_play(game, title, title->starts[i], picture);
+  memset(game->registers, 0, sizeof game->registers);
+  for (int stage = AT_SCORE; stage <= AT_LIVES; stage++)
+    game->registers[stage] = at_rule(game, title, stage, 0);
+}
+
+#endif

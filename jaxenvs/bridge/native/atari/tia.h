@@ -1,0 +1,513 @@
+/* The TIA: draws a playfield, two players, two missiles, and a ball, and notes which of them touch.
+ *
+ * It draws when something changes: a write first draws up to the clock at which it counts. The
+ * objects on a line are sets of bits, so that collisions are a few operations a line, and a frame
+ * that nobody looks at is not painted. (Television Interface Adaptor, Model 1A, Atari, 1977;
+ * S. Wright, Stella Programmer's Guide, 1979; A. Towers, Notes on the TIA hardware, 2003. Delays,
+ * and what happens when registers are written in the middle of things, were observed in ale_py.)
+ */
+#ifndef JAXENVS_ATARI_TIA_H
+#define JAXENVS_ATARI_TIA_H
+
+#include "console.h"
+
+enum { AT_FIELD = AT_OBJECTS, AT_STALE_FIELD = 1 << AT_FIELD, AT_ALL_STALE = 63 };
+
+/* --- Bits --- */
+
+/* Adds up to 32 pixels from x on; what leaves the line comes in again on the left. */
+static inline void at_put(at_bits* bits, uint32_t pixels, int x) {
+  uint64_t word[5] = {0}, moved = pixels;
+  int shift = x & 63;
+  word[x >> 6] = moved << shift;
+  if (shift) word[(x >> 6) + 1] = moved >> (64 - shift);
+  bits->word[0] |= word[0] | word[2] >> 32 | word[3] << 32;
+  bits->word[1] |= word[1];
+  bits->word[2] |= word[2] & 0xFFFFFFFFu;
+}
+
+/* The pixels from x0 to x1 - 1. */
+static inline at_bits at_range(int x0, int x1) {
+  at_bits bits;
+  for (int i = 0; i < 3; i++) {
+    int low = x0 - 64 * i, high = x1 - 64 * i;
+    uint64_t below_low = low <= 0 ? 0 : low >= 64 ? ~0ull : (1ull << low) - 1;
+    uint64_t below_high = high <= 0 ? 0 : high >= 64 ? ~0ull : (1ull << high) - 1;
+    bits.word[i] = below_high & ~below_low;
+  }
+  return bits;
+}
+
+/* --- Objects --- */
+
+static const uint8_t at_copies[8] = {1, 2, 2, 3, 2, 1, 3, 1};
+static const uint8_t at_distance[8][3] = {{0},         {0, 16},     {0, 32}, {0, 16, 32},
+                                          {0, 64},     {0},         {0, 32, 64}, {0}};
+
+static inline uint8_t at_reversed(uint8_t b) {
+  return (uint8_t)(((b * 0x0802u & 0x22110u) | (b * 0x8020u & 0x88440u)) * 0x10101u >> 16);
+}
+
+/* Each bit twice. */
+static inline uint32_t at_doubled(uint32_t b) {
+  b = (b | b << 8) & 0x00FF00FFu;
+  b = (b | b << 4) & 0x0F0F0F0Fu;
+  b = (b | b << 2) & 0x33333333u;
+  b = (b | b << 1) & 0x55555555u;
+  return b | b << 1;
+}
+
+static inline int at_scale(uint8_t size) {
+  return (size & 7) == 5 ? 2 : (size & 7) == 7 ? 4 : 1;
+}
+
+static void at_shape_player(at_run* run, int i) {
+  at_console* m = run->m;
+  at_bits* bits = &run->shape[AT_P0 + i];
+  uint8_t pixels = m->delayed[i] ? m->old_graphics[i] : m->graphics[i];
+  memset(bits, 0, sizeof *bits);
+  if (!pixels) return;
+  int mode = m->size[i] & 7, scale = at_scale(m->size[i]), x = m->position[AT_P0 + i];
+  uint32_t wide = m->reflected[i] ? pixels : at_reversed(pixels);
+  if (scale > 1) wide = at_doubled(wide), x++;
+  if (scale > 2) wide = at_doubled(wide);
+  for (int copy = m->restarted[i]; copy < at_copies[mode]; copy++)
+    at_put(bits, wide, (x + at_distance[mode][copy]) % AT_WIDTH);
+}
+
+static void at_shape_missile(at_run* run, int i) {
+  at_console* m = run->m;
+  at_bits* bits = &run->shape[AT_M0 + i];
+  memset(bits, 0, sizeof *bits);
+  if (!m->enabled[i] || m->locked[i]) return;
+  int mode = m->size[i] & 7, width = 1 << (m->size[i] >> 4 & 3);
+  for (int copy = 0; copy < at_copies[mode]; copy++)
+    at_put(bits, (1u << width) - 1, (m->position[AT_M0 + i] + at_distance[mode][copy]) % AT_WIDTH);
+}
+
+static void at_shape_ball(at_run* run) {
+  at_console* m = run->m;
+  at_bits* bits = &run->shape[AT_BALL];
+  memset(bits, 0, sizeof *bits);
+  if (!(m->delayed[2] ? m->old_ball : m->enabled[2])) return;
+  at_put(bits, (1u << (1 << (m->control >> 4 & 3))) - 1, m->position[AT_BALL]);
+}
+
+static void at_shape_field(at_run* run) {
+  at_console* m = run->m;
+  uint64_t half[2][2]; /* left and right, of 80 pixels: 64 and 16 */
+  for (int side = 0; side < 2; side++) {
+    uint32_t field = m->playfield;
+    if (side && m->mirror)
+      field = at_reversed(field & 255) << 12 | at_reversed(field >> 8 & 255) << 4 |
+              at_reversed(field >> 16 & 15) >> 4;
+    half[side][0] = at_doubled(at_doubled(field & 255)) |
+                    (uint64_t)at_doubled(at_doubled(field >> 8 & 255)) << 32;
+    half[side][1] = at_doubled(at_doubled(field >> 16 & 15));
+  }
+  run->field.word[0] = half[0][0];
+  run->field.word[1] = half[0][1] | half[1][0] << 16;
+  run->field.word[2] = half[1][0] >> 48 | half[1][1] << 16;
+}
+
+static void at_shape(at_run* run) {
+  int stale = run->stale;
+  if (stale & 1 << AT_P0) at_shape_player(run, 0);
+  if (stale & 1 << AT_P1) at_shape_player(run, 1);
+  if (stale & 1 << AT_M0) at_shape_missile(run, 0);
+  if (stale & 1 << AT_M1) at_shape_missile(run, 1);
+  if (stale & 1 << AT_BALL) at_shape_ball(run);
+  if (stale & AT_STALE_FIELD) at_shape_field(run);
+  run->stale = 0;
+}
+
+/* --- Collisions: bit pairs, in the order of the registers CXM0P to CXPPMM --- */
+
+enum { AT_M0_P1 = 1, AT_M0_P0 = 2, AT_M1_P0 = 4, AT_M1_P1 = 8, AT_P0_PF = 16, AT_P0_BL = 32,
+       AT_P1_PF = 64, AT_P1_BL = 128, AT_M0_PF = 256, AT_M0_BL = 512, AT_M1_PF = 1024,
+       AT_M1_BL = 2048, AT_BL_PF = 4096, AT_P0_P1 = 8192, AT_M0_M1 = 16384 };
+
+static inline void at_collide(at_run* run, const at_bits* range) {
+  uint32_t found = run->m->collisions;
+  for (int i = 0; i < 3; i++) {
+    uint64_t r = range->word[i];
+    if (!r) continue;
+    uint64_t p0 = run->shape[AT_P0].word[i] & r, p1 = run->shape[AT_P1].word[i] & r;
+    uint64_t m0 = run->shape[AT_M0].word[i] & r, m1 = run->shape[AT_M1].word[i] & r;
+    uint64_t bl = run->shape[AT_BALL].word[i] & r, pf = run->field.word[i];
+    if (p0) {
+      if (p0 & pf) found |= AT_P0_PF;
+      if (p0 & bl) found |= AT_P0_BL;
+      if (p0 & p1) found |= AT_P0_P1;
+    }
+    if (p1) {
+      if (p1 & pf) found |= AT_P1_PF;
+      if (p1 & bl) found |= AT_P1_BL;
+    }
+    if (m0) {
+      if (m0 & p1) found |= AT_M0_P1;
+      if (m0 & p0) found |= AT_M0_P0;
+      if (m0 & pf) found |= AT_M0_PF;
+      if (m0 & bl) found |= AT_M0_BL;
+      if (m0 & m1) found |= AT_M0_M1;
+    }
+    if (m1) {
+      if (m1 & p0) found |= AT_M1_P0;
+      if (m1 & p1) found |= AT_M1_P1;
+      if (m1 & pf) found |= AT_M1_PF;
+      if (m1 & bl) found |= AT_M1_BL;
+    }
+    if (bl & pf) found |= AT_BL_PF;
+  }
+  run->m->collisions = found;
+}
+
+/* --- Pixels --- */
+
+/* Eight bits as eight bytes, 0 or 255. */
+#define AT_BIT(b, i) ((b) >> (i) & 1 ? 255ull << 8 * (i) : 0)
+#define AT_BYTE(b) (AT_BIT(b, 0) | AT_BIT(b, 1) | AT_BIT(b, 2) | AT_BIT(b, 3) | AT_BIT(b, 4) | \
+                    AT_BIT(b, 5) | AT_BIT(b, 6) | AT_BIT(b, 7))
+#define AT_4(b) AT_BYTE(b), AT_BYTE((b) + 1), AT_BYTE((b) + 2), AT_BYTE((b) + 3)
+#define AT_16(b) AT_4(b), AT_4((b) + 4), AT_4((b) + 8), AT_4((b) + 12)
+#define AT_64(b) AT_16(b), AT_16((b) + 16), AT_16((b) + 32), AT_16((b) + 48)
+static const uint64_t at_spread[256] = {AT_64(0), AT_64(64), AT_64(128), AT_64(192)};
+
+static inline uint8_t at_eight(const at_bits* bits, int group) {
+  return (uint8_t)(bits->word[group >> 3] >> 8 * (group & 7));
+}
+
+static inline int at_has_objects(const at_console* m) {
+  return (m->delayed[0] ? m->old_graphics[0] : m->graphics[0]) ||
+         (m->delayed[1] ? m->old_graphics[1] : m->graphics[1]) || m->enabled[0] || m->enabled[1] ||
+         (m->delayed[2] ? m->old_ball : m->enabled[2]);
+}
+
+static void at_paint(at_run* run, uint8_t* row, int x0, int x1) {
+  const at_console* m = run->m;
+  const uint64_t each = 0x0101010101010101ull;
+  uint64_t back = m->color[3] * each, first = m->color[0] * each, second = m->color[1] * each;
+  uint64_t ball = m->color[2] * each;
+  /* The left half of the field has the first player's color and priority, the right half the
+   * second's, unless the field is in front of objects that are switched on. */
+  int over = m->control & 4, scores = m->control & 2 && !(over && at_has_objects(m));
+  for (int group = x0 >> 3; 8 * group < x1; group++) {
+    uint64_t own = ~0ull, color = back;
+    if (8 * group < x0) own &= ~0ull << 8 * (x0 - 8 * group);
+    if (8 * group + 8 > x1) own &= ~0ull >> 8 * (8 * group + 8 - x1);
+    const at_bits* shape = run->shape;
+    uint64_t a = at_spread[at_eight(&shape[AT_P0], group) | at_eight(&shape[AT_M0], group)];
+    uint64_t b = at_spread[at_eight(&shape[AT_P1], group) | at_eight(&shape[AT_M1], group)];
+    uint64_t c = at_spread[at_eight(&run->field, group)];
+    uint64_t d = at_spread[at_eight(&shape[AT_BALL], group)];
+    uint64_t field = scores ? (group < 10 ? first : second) : ball;
+    if (!over) {
+      color ^= (color ^ ball) & d;
+      color ^= (color ^ field) & c;
+      if (scores && group < 10) a |= c;
+      else if (scores) b |= c;
+    }
+    color ^= (color ^ second) & b;
+    color ^= (color ^ first) & a;
+    if (over) {
+      color ^= (color ^ ball) & d;
+      color ^= (color ^ field) & c;
+    }
+    uint64_t old;
+    memcpy(&old, row + 8 * group, 8);
+    old ^= (old ^ color) & own;
+    memcpy(row + 8 * group, &old, 8);
+  }
+}
+
+/* Draws the pixels x0 to x1 - 1 of a line of the picture. */
+static void at_draw(at_run* run, int row, int x0, int x1) {
+  at_console* m = run->m;
+  uint8_t* pixels = run->picture ? run->picture + row * AT_WIDTH : 0;
+  if (m->vertical_blank & 2) {
+    if (pixels) memset(pixels + x0, 0, (size_t)(x1 - x0));
+    return;
+  }
+  if (run->stale) at_shape(run);
+  at_bits range = at_range(x0, x1);
+  at_collide(run, &range);
+  if (!pixels) return;
+  at_paint(run, pixels, x0, x1);
+  if (m->comb && x0 < 8 && run->cart->blanks_after_hmove)
+    memset(pixels + x0, 0, (size_t)((x1 < 8 ? x1 : 8) - x0));
+}
+
+static inline void at_mirror(at_run* run) {
+  if (run->m->mirror != (run->m->control & 1)) {
+    run->m->mirror = run->m->control & 1;
+    run->stale |= AT_STALE_FIELD;
+  }
+}
+
+/* Ends what a restart does to a player's copies on its line. */
+static void at_show_all(at_run* run) {
+  at_console* m = run->m;
+  for (int i = 0; i < 2; i++)
+    if (m->restarted[i]) {
+      m->restarted[i] = 0;
+      run->stale |= 1 << (AT_P0 + i);
+    }
+}
+
+/* What HMOVE, RESPx, and CTRLPF have postponed to the next line. */
+static void at_end_line(at_run* run) {
+  at_console* m = run->m;
+  m->comb = 0;
+  at_mirror(run);
+  at_show_all(run);
+}
+
+/* Draws up to a clock of the frame. */
+static void at_draw_to(at_run* run, int32_t clock) {
+  at_console* m = run->m;
+  while (m->drawn < clock) {
+    int32_t line = m->drawn / AT_CLOCKS, start = line * AT_CLOCKS;
+    int32_t end = clock < start + AT_CLOCKS ? clock : start + AT_CLOCKS;
+    int x0 = m->drawn - start - AT_BLANK, x1 = end - start - AT_BLANK;
+    int row = line - run->cart->first_line, seen = row >= 0 && row < run->cart->height;
+    if (x0 < 0) x0 = 0;
+    if (seen && x0 < x1) at_draw(run, row, x0, x1);
+    m->drawn = end;
+    if (seen && end == start + AT_CLOCKS) at_end_line(run);
+  }
+}
+
+/* --- Registers --- */
+
+/* How many pulses of an HMOVE, which came at the clock `moved` of a line, an object gets in the
+ * clocks from `from` to `to` - 1. Pulses come every four clocks until a counter has reached the
+ * motion register. */
+static int at_pulses(const at_console* m, int object, int moved, int from, int to) {
+  int count = 0;
+  for (int pulse = 1; pulse <= (m->motion[object] ^ 8); pulse++) {
+    int at = ((moved + 5) & ~3) + 4 * pulse;
+    count += at >= from && at < to;
+  }
+  return count;
+}
+
+/* Starts a player anew at the beam. Its first copy has to wait for the next line, and further ones
+ * come on this. If a copy is being drawn, the old place counts for 11 more clocks. If one would
+ * have begun within four pixels, the first copy does not wait. */
+static void at_restart_player(at_run* run, int i, int32_t clock) {
+  at_console* m = run->m;
+  int x = clock - AT_BLANK, position = x < 0 ? 3 : (x + 5) % AT_WIDTH;
+  int mode = m->size[i] & 7, width = 8 * at_scale(m->size[i]), waits = 1, draws = 0;
+  for (int copy = 0; copy < at_copies[mode]; copy++) {
+    int old = m->position[AT_P0 + i] + at_distance[mode][copy];
+    int begun = (position - 4 - old + 3 * AT_WIDTH) % AT_WIDTH;
+    if (begun < width) draws = 1;
+    if (begun >= AT_WIDTH - 4) waits = 0;
+  }
+  at_draw_to(run, m->cycle * 3 + 11 * draws);
+  m->restarted[i] = (uint8_t)waits;
+  m->position[AT_P0 + i] = (uint8_t)position;
+  run->stale |= 1 << (AT_P0 + i);
+}
+
+/* Starts a missile or the ball anew at the beam. After some pairs of HMOVE and the reset, an object
+ * that has still to be moved comes to other places. */
+static void at_restart(at_run* run, int object, int32_t clock) {
+  static const uint8_t pairs[][4] = {/* object, cycles of the line: HMOVE, reset; position */
+                                     {AT_M0, 3, 23, 8}, {AT_BALL, 3, 6, 3},   {AT_BALL, 3, 9, 5},
+                                     {AT_BALL, 3, 10, 6}, {AT_BALL, 5, 23, 10}};
+  at_console* m = run->m;
+  int x = clock - AT_BLANK, position = x < 0 ? 2 : (x + 4) % AT_WIDTH;
+  int moved = m->hmove - m->cycle / AT_LINE * AT_LINE;
+  for (unsigned i = 0; i < sizeof pairs / sizeof *pairs; i++)
+    if (object == pairs[i][0] && moved == pairs[i][1] && clock == 3 * pairs[i][2])
+      position = pairs[i][3];
+  at_draw_to(run, m->cycle * 3);
+  m->position[object] = (uint8_t)position;
+  run->stale |= 1 << object;
+}
+
+/* Moves the objects. A pulse moves an object left in the horizontal blank and does nothing
+ * elsewhere. If HMOVE comes early, it also makes the blank 8 pixels longer, in which objects stand
+ * still. */
+static void at_move(at_run* run, int32_t clock) {
+  at_console* m = run->m;
+  at_draw_to(run, m->cycle * 3);
+  int combs = clock <= 60, late = clock >= 225, end = combs || late ? 76 : AT_BLANK;
+  m->comb |= combs || late;
+  m->hmove = m->cycle;
+  for (int i = 0; i < AT_OBJECTS; i++) {
+    int moved = at_pulses(m, i, clock, 0, late ? 0 : end) +
+                at_pulses(m, i, clock, AT_CLOCKS, AT_CLOCKS + end) - 8 * (combs || late);
+    if (moved) {
+      m->position[i] = (uint8_t)((m->position[i] - moved + AT_WIDTH) % AT_WIDTH);
+      run->stale |= 1 << i;
+    }
+  }
+  at_show_all(run);
+}
+
+static int at_center(const at_console* m, int i) {
+  int scale = at_scale(m->size[i]);
+  return (m->position[AT_P0 + i] + (scale == 1 ? 4 : scale == 2 ? 8 : 16)) % AT_WIDTH;
+}
+
+static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
+  at_console* m = run->m;
+  int32_t now = m->cycle * 3, line = m->cycle % AT_LINE * 3;
+  if (m->cycle >= run->cart->most_lines * AT_LINE) {
+    run->over = 1;
+    m->sync_end = INT32_MAX;
+  }
+#define AT_SET(place, new_value, delay, stales)   \
+  do {                                            \
+    uint8_t next_ = (uint8_t)(new_value);         \
+    if ((place) != next_) {                       \
+      at_draw_to(run, now + (delay));             \
+      (place) = next_;                            \
+      run->stale |= (stales);                     \
+    }                                             \
+  } while (0)
+  switch (address & 0x3F) {
+    case 0x00: /* VSYNC */
+      if (value & 2) {
+        m->sync_end = m->cycle + AT_LINE;
+      } else if (m->cycle >= m->sync_end) {
+        run->over = 1;
+        m->sync_end = INT32_MAX;
+      }
+      m->vertical_sync = value;
+      break;
+    case 0x01: /* VBLANK */
+      if (m->vertical_blank & 0x80 && !(value & 0x80)) m->dumped = m->cycle;
+      AT_SET(m->vertical_blank, value, 1, 0);
+      break;
+    case 0x02: /* WSYNC */
+      m->cycle += (AT_LINE - m->cycle % AT_LINE) % AT_LINE;
+      break;
+    case 0x04:
+    case 0x05: { /* NUSIZx */
+      int i = address & 1;
+      AT_SET(m->size[i], value & 0x37, 8, 5 << i);
+      break;
+    }
+    case 0x06:
+    case 0x07:
+    case 0x08:
+    case 0x09: /* COLUxx */
+      AT_SET(m->color[(address & 0x3F) - 6], value & 0xFE, 0, 0);
+      break;
+    case 0x0A: /* CTRLPF */
+      AT_SET(m->control, value & 0x37, 0, 1 << AT_BALL);
+      if (line < AT_BLANK + 79) at_mirror(run);
+      break;
+    case 0x0B:
+    case 0x0C: { /* REFPx */
+      int i = !(address & 1);
+      AT_SET(m->reflected[i], value >> 3 & 1, 1, 1 << i);
+      break;
+    }
+    case 0x0D: /* PF0 to PF2 */
+    case 0x0E:
+    case 0x0F: {
+      int part = (address & 0x3F) - 0x0D;
+      uint32_t field = part == 0   ? (m->playfield & ~0xFu) | value >> 4
+                       : part == 1 ? (m->playfield & ~0xFF0u) | (uint32_t)at_reversed(value) << 4
+                                   : (m->playfield & ~0xFF000u) | (uint32_t)value << 12;
+      if (field != m->playfield) { /* which counts from the next four pixels on */
+        at_draw_to(run, now + ((line + 5) & ~3) - line);
+        m->playfield = field;
+        run->stale |= AT_STALE_FIELD;
+      }
+      break;
+    }
+    case 0x10:
+    case 0x11: /* RESPx */
+      at_restart_player(run, address & 1, line);
+      break;
+    case 0x12:
+    case 0x13:
+    case 0x14: /* RESMx, RESBL */
+      at_restart(run, AT_M0 + (address & 0x3F) - 0x12, line);
+      break;
+    case 0x1B:
+    case 0x1C: { /* GRPx, which also keeps the other player's graphics, and the ball's */
+      int i = !(address & 1);
+      AT_SET(m->graphics[i], value, 1, 1 << i);
+      AT_SET(m->old_graphics[!i], m->graphics[!i], 1, 1 << !i);
+      if (i) AT_SET(m->old_ball, m->enabled[2], 1, 1 << AT_BALL);
+      break;
+    }
+    case 0x1D:
+    case 0x1E: { /* ENAMx */
+      int i = !(address & 1);
+      AT_SET(m->enabled[i], value >> 1 & 1, 0, 1 << (AT_M0 + i));
+      break;
+    }
+    case 0x1F: /* ENABL */
+      AT_SET(m->enabled[2], value >> 1 & 1, 0, 1 << AT_BALL);
+      break;
+    case 0x20:
+    case 0x21:
+    case 0x22:
+    case 0x23:
+    case 0x24: /* HMxx */
+      m->motion[(address & 0x3F) - 0x20] = value >> 4;
+      break;
+    case 0x25:
+    case 0x26: { /* VDELPx */
+      int i = !(address & 1);
+      AT_SET(m->delayed[i], value & 1, 0, 1 << i);
+      break;
+    }
+    case 0x27: /* VDELBL */
+      AT_SET(m->delayed[2], value & 1, 0, 1 << AT_BALL);
+      break;
+    case 0x28:
+    case 0x29: { /* RESMPx */
+      int i = address & 1;
+      if (m->locked[i] && !(value & 2)) m->position[AT_M0 + i] = (uint8_t)at_center(m, i);
+      AT_SET(m->locked[i], value >> 1 & 1, 0, 4 << i);
+      break;
+    }
+    case 0x2A: /* HMOVE */
+      at_move(run, line);
+      break;
+    case 0x2B: /* HMCLR */
+      memset(m->motion, 0, sizeof m->motion);
+      break;
+    case 0x2C: /* CXCLR */
+      at_draw_to(run, now);
+      m->collisions = 0;
+      break;
+    default: break;
+  }
+#undef AT_SET
+}
+
+/* Bits 7 and 6 are the TIA's; the others are what was on the bus. */
+static uint8_t at_read_tia(at_run* run, uint8_t address) {
+  at_console* m = run->m;
+  uint8_t noise = m->bus & 0x3F, value = 0;
+  int port = address & 0x0F;
+  if (port < 8) {
+    static const uint16_t high[8] = {AT_M0_P1, AT_M1_P0, AT_P0_PF, AT_P1_PF,
+                                     AT_M0_PF, AT_M1_PF, AT_BL_PF, AT_P0_P1};
+    static const uint16_t low[8] = {AT_M0_P0, AT_M1_P1, AT_P0_BL, AT_P1_BL,
+                                    AT_M0_BL, AT_M1_BL, 0,        AT_M0_M1};
+    at_draw_to(run, m->cycle * 3);
+    if (m->collisions & high[port]) value |= 0x80;
+    if (m->collisions & low[port]) value |= 0x40;
+  } else if (port < 12) { /* INPT0 to INPT3: whether the capacitor of a paddle is charged */
+    int32_t ohms = run->in->paddles[port - 8];
+    int32_t needed = (int32_t)(1.6 * ohms * 1e-8 * 1.19e6); /* cycles, with 10 nF */
+    int charged = !(m->vertical_blank & 0x80) && m->cycle > m->dumped + needed;
+    if (ohms == 0 || (ohms > 0 && charged)) value = 0x80;
+  } else if (port < 14) { /* INPT4 and INPT5: 0 while the button is pressed */
+    int i = port - 12;
+    value = run->in->fire[i] ? 0 : 0x80;
+  }
+  return value | noise;
+}
+
+#endif

@@ -1,0 +1,80 @@
+"""Nothing that a ROM or a state contains makes the machine leave its memory or C's rules."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jaxenvs.bridge.native import libraries
+
+SOURCES = libraries.SOURCES / "atari"
+PROGRAM = r"""
+#include <stdio.h>
+#include "game.h"
+
+static uint32_t seed = 1;
+static uint32_t draw(void) { return seed = seed * 1664525u + 1013904223u, seed >> 8; }
+static void fill(void* bytes, size_t size) {
+  for (size_t i = 0; i < size; i++) ((uint8_t*)bytes)[i] = (uint8_t)draw();
+}
+
+int main(void) {
+  static const int32_t sizes[] = {2048, 4096, 8192, 16384, 32768};
+  static uint8_t rom[32768], picture[250 * 160], shown[84 * 84];
+  static int32_t code[2 * AT_RULE_LENGTH];
+  px_colors colors;
+  px_colors_init(&colors, 210);
+  px_resize* resize = px_resize_new(210, 84, 84);
+  for (int round = 0; round < 400; round++) {
+    at_title title;
+    memset(&title, 0, sizeof title);
+    fill(rom, sizeof rom);
+    for (int i = 0; round & 1 && i < 32768; i += 3) rom[i] = (uint8_t)(0x84 + (draw() & 3));
+    fill(code, sizeof code);
+    for (int i = 0; i < AT_RULE_LENGTH; i++) code[2 * i] &= 31;
+    title.cart.rom = rom, title.cart.kind = round % (AT_FA + 1);
+    title.cart.size = sizes[title.cart.kind < 2 ? title.cart.kind : 2 + draw() % 3];
+    title.cart.first_line = 34, title.cart.height = round % 7 ? 210 : 250;
+    title.cart.most_lines = 290, title.cart.blanks_after_hmove = 1;
+    title.cart.hot = title.cart.kind < 2 ? 0x2000 : title.cart.kind == AT_FE ? 0x1000 : 0x1FE0;
+    for (int i = 0; i < 6; i++) title.rules[i] = code;
+    title.paddle = (int)(draw() % 3) - 1, title.switches = 0x3F, title.resets = 8;
+    uint8_t memory[128];
+    at_game game;
+    fill(memory, sizeof memory);
+    at_begin(&game, &title, memory, picture);
+    for (int i = 0; i < 6; i++) {
+      if (i % 2) fill(&game, sizeof game);
+      at_repair(&game, &title);
+      at_play(&game, &title, (int)draw(), picture);
+    }
+    if (title.cart.height == 210) px_observe(resize, colors.gray, picture, picture, shown);
+  }
+  px_resize_free(resize);
+  return 0;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs cc")
+def test_random_roms_and_states_break_no_rule_of_c(tmp_path):
+    source, program = tmp_path / "fuzz.c", tmp_path / "fuzz"
+    source.write_text(PROGRAM, encoding="utf-8")
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = ["cc", "-O1", "-g", *sanitizers, f"-I{SOURCES}", str(source), "-o", str(program)]
+    if (made := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
+        pytest.skip(made.stderr[-300:])
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[-3_000:]
+
+
+def test_headers_include_what_they_need(tmp_path):
+    """Each is a C file of its own."""
+    if not shutil.which("cc"):
+        pytest.skip("needs cc")
+    for header in sorted(Path(SOURCES).glob("*.h")):
+        if header.name != "batch.h":  # which is C++, and needs XLA's headers
+            flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wno-unused-function", "-Werror"]
+            subprocess.run(["cc", *flags, "-x", "c", str(header)], check=True)
