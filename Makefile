@@ -13,7 +13,8 @@ EVERY ?= 5
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Runs tests; ARGS may select none of them (status 5).
 pytest = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(1) $(ARGS) || [ $$? = 5 ]
-NATIVE = $(wildcard jaxenvs/bridge/native/*.c jaxenvs/bridge/native/*.cc jaxenvs/bridge/native/*.h)
+NATIVE = $(wildcard jaxenvs/bridge/native/*.c jaxenvs/bridge/native/*.cc jaxenvs/bridge/native/*.h \
+    jaxenvs/bridge/native/*/*.h)
 MAIN = not interop and not slow
 
 # Tests start many processes, which need not compile our modules again.

@@ -137,7 +137,7 @@ def pytest_collection_modifyitems(config, items):
 # Packages of extras: a page that needs a missing one is skipped.
 OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
-    *("Box2D", "ale_py", "cv2", "dm_control", "dm-control", "envpool", "gym", "minigrid"),
+    *("Box2D", "ale-py", "ale_py", "cv2", "dm_control", "dm-control", "envpool", "gym", "minigrid"),
     *("gymnasium_robotics", "gymnasium-robotics", "mujoco", "mujoco-mjx"),
     *("pettingzoo", "ray", "vizdoom"),
     *("stoa", "stoa-env", "envelope", "jax-envelope"),

@@ -187,7 +187,7 @@ def _source_digest() -> str:
     """Returns 16 hexadecimal digits of a hash of the sources."""
     digest = hashlib.sha256()
     try:
-        for path in sorted([*SOURCES.glob("*.h"), *(SOURCES / part.source for part in PARTS)]):
+        for path in sorted([*SOURCES.rglob("*.h"), *(SOURCES / part.source for part in PARTS)]):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     except OSError as error:
         raise NativePartMissing(f"its source cannot be read: {error}") from error

@@ -9,6 +9,7 @@
 // jit/structs.py has the same structs; Python fills in a jx_hosted and registers it.
 
 #include "columns.h"
+#include "atari/batch.h"
 #include "interrupts.h"
 #include "physics.h"
 #include "pool.h"
@@ -301,6 +302,19 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_pool_call_handler, call,
                                   .Attr<int32_t>("count")
                                   .Attr<int32_t>("wants_final"));
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_atari_handler, atari::call,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("id")
+                                  .Attr<int32_t>("how")
+                                  .Attr<int32_t>("pooled")
+                                  .Attr<int32_t>("rows")
+                                  .Attr<int32_t>("columns")
+                                  .Attr<int32_t>("one_life")
+                                  .Attr<int32_t>("threads"));
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_physics_handler, physics::call,
                               ffi::Ffi::Bind()
                                   .RemainingArgs()
@@ -315,6 +329,17 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_physics_handler, physics::call,
                                   .Attr<bool>("has_heights")
                                   .Attr<std::string_view>("constants"));
 #pragma GCC visibility pop
+
+JX_EXPORT void jaxenvs_atari_register(int64_t id, const at_title *title) {
+  atari::add(id, *title);
+}
+
+JX_EXPORT int32_t jaxenvs_atari_size() { return sizeof(at_game); }
+
+JX_EXPORT int32_t jaxenvs_atari_begin(int64_t id, const uint8_t *memory, uint8_t *game, int32_t how,
+                                      int32_t rows, int32_t columns, uint8_t *pixels) {
+  return atari::begin(id, memory, game, how, rows, columns, pixels);
+}
 
 JX_EXPORT void jaxenvs_physics_register(int64_t id, const jx_physics *model) {
   physics::add(id, *model);

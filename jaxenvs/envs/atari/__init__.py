@@ -1,0 +1,4 @@
+"""Games of the Atari 2600, from the user's ROMs."""
+
+from jaxenvs.envs.atari.atari import Atari as Atari
+from jaxenvs.envs.atari.atari import AtariState as AtariState

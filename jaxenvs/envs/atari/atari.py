@@ -1,0 +1,229 @@
+"""Games of the Atari 2600 as pure functions of their state."""
+
+import functools
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.envs.atari import machine
+from jaxenvs.errors import ParameterError, check_integer
+
+_NUM_BOOTS = 8  # games that starts are drawn from, with different memory at power-on
+_SHOWS = {"rgb": "rgb", "grayscale": "grayscale", "ram": "nothing"}
+
+
+@chex.dataclass(frozen=True)
+class AtariState:
+    """The console, and what the next step needs besides."""
+
+    game: jax.Array  # uint8[S], the console; its first 128 bytes are its memory
+    action: jax.Array  # int32[], ALE's number of the last frame's, which may be repeated
+    lives: jax.Array  # int32[]
+    frames: jax.Array  # int32[], since the start of the episode
+    pictures: jax.Array  # uint8[stack_num, ...], the last ones, with `preprocessing`; else uint8[0]
+
+
+class Atari(Environment[AtariState]):
+    """A game of the Atari 2600.
+
+    Observation: "rgb": uint8[height, 160, 3]; "grayscale": uint8[height, 160]; "ram": uint8[128].
+        The height is 210 in most games. With `preprocessing`, uint8[stack_num, *screen_size]
+    Action: int32[], one of the game's own actions, or of all 18 with `full_action_space`
+    Reward: what the score increases by
+    Start: the console after ALE's reset, whose memory at power-on is random; with `preprocessing`,
+        after 1 to `noop_max` more frames without input
+    Terminates: when the game is over; with `terminal_on_life_loss`, when a life is lost
+    Time limit: none here
+
+    `info` has `lives` and `episode_frame_number`, as ale_py does.
+
+    With `preprocessing`, an observation has the last `stack_num` pictures, which are grayscale, the
+    greater of the last two frames of a step for each pixel, and resized, as by Gymnasium's
+    AtariPreprocessing and FrameStackObservation. When a game ends within a step, theirs show frames
+    of the step before, and ours the last two.
+
+    The console is emulated by jaxenvs, on CPUs. Games are the user's ROMs, by default ale_py's.
+
+    Source: M. G. Bellemare et al., The Arcade Learning Environment, 2013; ale_py 0.12
+    (tests/envs/atari/test_atari.py).
+    """
+
+    game: str = struct.static("")  # ale_py's name of the ROM, such as "space_invaders"
+    obs_type: str = struct.static("rgb")  # or "grayscale" or "ram"
+    frameskip: int | tuple[int, int] = struct.static(4)  # frames in a step; (2, 5): 2, 3, or 4
+    repeat_action_probability: float = 0.25  # that a frame has the action of the frame before
+    full_action_space: bool = struct.static(False)
+    difficulty: int | None = struct.static(None)  # of the console's switches; None: the usual one
+    preprocessing: bool = struct.static(False)  # whether observations are small pictures
+    screen_size: tuple[int, int] = struct.static((84, 84))  # height and width of those
+    stack_num: int = struct.static(4)  # the number of those
+    noop_max: int = struct.static(30)  # frames without input at the start
+    terminal_on_life_loss: bool = struct.static(False)
+    roms_dir: str | None = struct.static(None)  # the folder of ROMs, by default ale_py's
+    num_threads: int | None = struct.static(None)  # of a batch; by default the cores we may use
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if self.obs_type not in _SHOWS:
+            raise ParameterError(
+                f"{name} got obs_type={self.obs_type!r}; expected {', '.join(map(repr, _SHOWS))}."
+            )
+        skip = self._skip
+        for each in skip:
+            check_integer(ParameterError, f"{name} got frameskip", each)
+        if len(skip) != 2 or skip[0] >= skip[1]:
+            raise ParameterError(
+                f"{name} got frameskip={self.frameskip}; expected a number of frames, or the least"
+                " number and one more than the largest."
+            )
+        for field, values in (
+            ("stack_num", (self.stack_num,)),
+            ("screen_size", self.screen_size),
+            ("num_threads", (1 if self.num_threads is None else self.num_threads,)),
+        ):
+            for each in values:
+                check_integer(ParameterError, f"{name} got {field}", each)
+        check_integer(ParameterError, f"{name} got noop_max", self.noop_max, least=0)
+        _ = self._title  # raises if there is no such game
+
+    @property
+    def _skip(self) -> tuple[int, ...]:
+        """The least number of frames in a step, and one more than the largest."""
+        return (
+            self.frameskip
+            if isinstance(self.frameskip, tuple)
+            else (self.frameskip, self.frameskip + 1)
+        )
+
+    @property
+    def _title(self) -> machine.Title:
+        return machine.load(self.game, self.difficulty, self.roms_dir)
+
+    @property
+    def _actions(self) -> np.ndarray:
+        """ALE's numbers of the actions."""
+        own = range(18) if self.full_action_space else self._title.rules.minimal
+        return np.array(own, np.int32)
+
+    @property
+    def _show(self) -> str:
+        return "resized" if self.preprocessing else _SHOWS[self.obs_type]
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        shape = self._title.shape(self._show, self.screen_size)
+        if self.preprocessing:
+            shape = (self.stack_num, *shape)
+        elif self.obs_type == "ram":
+            shape = (128,)
+        return spaces.Box(0, 255, shape, np.uint8)
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        return spaces.Discrete(len(self._actions))
+
+    def reset(self, key: chex.PRNGKey) -> tuple[AtariState, TimeStep]:
+        noops = self.noop_max if self.preprocessing else 0
+        games, shown, lives = _starts(self._title, self._show, self.screen_size, noops)
+        number = jax.random.randint(key, (), 0, len(games), jnp.int32)
+        picture = jnp.asarray(shown)[number]
+        pictures = jnp.zeros(0, jnp.uint8)
+        if self.preprocessing:
+            pictures = jnp.broadcast_to(picture, (self.stack_num, *picture.shape))
+        state = AtariState(
+            game=jnp.asarray(games)[number],
+            action=jnp.int32(0),
+            lives=jnp.asarray(lives)[number],
+            frames=jnp.int32(0),
+            pictures=pictures,
+        )
+        return state, TimeStep.first(self._observe(state, picture), info=self._describe(state))
+
+    def step(
+        self, state: AtariState, action: chex.Array, key: chex.PRNGKey
+    ) -> tuple[AtariState, TimeStep]:
+        actions, count = self._frames(state, action, key)
+        game, numbers, pictures = self._title.play(
+            state.game,
+            actions,
+            show=self._show,
+            pooled=self.preprocessing,
+            pictures=state.pictures if self.preprocessing else None,
+            resized=self.screen_size,
+            one_life=self.terminal_on_life_loss,
+            num_threads=self.num_threads,
+        )
+        reward, lives, over = numbers
+        terminated = over != 0
+        if self.terminal_on_life_loss:
+            terminated |= lives < state.lives
+        state = AtariState(
+            game=game,
+            action=actions[count - 1],
+            lives=lives,
+            frames=state.frames + count,
+            pictures=pictures if self.preprocessing else state.pictures,
+        )
+        return state, TimeStep.transition(
+            self._observe(state, pictures[-1]),
+            reward=reward.astype(jnp.float32),
+            terminated=terminated,
+            truncated=False,
+            info=self._describe(state),
+        )
+
+    def _frames(
+        self, state: AtariState, action: chex.Array, key: chex.PRNGKey
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the actions of the frames of a step, -1 after the last, and their number."""
+        skip_key, sticky_key = jax.random.split(key)
+        least, most = self._skip
+        count = jax.random.randint(skip_key, (), least, most, jnp.int32)
+        drawn = jax.random.uniform(sticky_key, (most - 1,), jnp.float32)
+        wanted = jnp.asarray(self._actions)[action]
+        previous, actions = state.action, []
+        for frame in range(most - 1):
+            previous = jnp.where(drawn[frame] < self.repeat_action_probability, previous, wanted)
+            actions.append(jnp.where(frame < count, previous, -1))
+        return jnp.stack(actions), count
+
+    def _observe(self, state: AtariState, picture: jax.Array) -> jax.Array:
+        if self.preprocessing:
+            return state.pictures
+        return self._title.memory(state.game) if self.obs_type == "ram" else picture
+
+    def _describe(self, state: AtariState) -> dict[str, jax.Array]:
+        return {"lives": state.lives, "episode_frame_number": state.frames}
+
+    def render(self, state: AtariState) -> jax.Array:
+        """Draws the screen of the next frame without input: uint8[height, 160, 3]."""
+        return self._title.play(state.game, jnp.zeros(1, jnp.int32), show="rgb")[2][0]
+
+
+@functools.cache
+def _starts(
+    title: machine.Title, show: str, resized: tuple[int, int], noops: int
+) -> tuple[Any, Any, Any]:
+    """Returns games after ALE's reset, uint8[B, S], what they show, and their lives.
+
+    With `noops`, they are those after 1 to `noops` more frames without input.
+    """
+    random = np.random.default_rng(0)
+    begun = [title.begin(random.integers(0, 256, 128), show, resized) for _ in range(_NUM_BOOTS)]
+    games, shown, lives = (np.stack(each) for each in zip(*begun, strict=True))
+    if noops:
+        with jax.ensure_compile_time_eval():
+            wait = jax.vmap(functools.partial(title.play, show=show, resized=resized))
+            found = []
+            for _ in range(noops):
+                games, numbers, shown = wait(
+                    jnp.asarray(games), jnp.zeros((len(games), 1), jnp.int32)
+                )
+                found.append([np.asarray(x) for x in (games, shown[:, 0], numbers[:, 1])])
+            games, shown, lives = (np.concatenate(each) for each in zip(*found, strict=True))
+    return games, shown, lives.astype(np.int32)

@@ -1,0 +1,257 @@
+"""The Atari 2600 in compiled code, played by one custom call for a whole batch.
+
+native/atari has the machine. A game is its state, uint8[S]; what is the same in all games of a
+title, such as the ROM, is registered once in a process.
+"""
+
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import ffi
+from jaxenvs._machine import num_cores
+from jaxenvs.bridge.native.libraries import NativePartMissing, xla_library
+from jaxenvs.envs.atari.rules import STAGES, Rules, load_rules
+from jaxenvs.errors import JaxenvsError, ParameterError, missing_extra
+
+WIDTH = 160
+SHOWS = ("nothing", "screen", "rgb", "grayscale", "resized")  # what a call returns of its frames
+_TARGET = "jaxenvs_atari"
+_KINDS = ("2K", "4K", "F8", "F6", "F4", "FE", "E0", "F8SC", "F6SC", "F4SC", "FA")
+_BY_SIZE = {2048: "2K", 4096: "4K", 8192: "F8", 16384: "F6", 32768: "F4"}
+_NEVER = 0x2000  # an address that no cartridge has
+
+
+class _Cartridge(ctypes.Structure):  # at_cartridge
+    _fields_ = (
+        ("rom", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("size", "kind", "first_line", "height")),
+        *((name, ctypes.c_int32) for name in ("most_lines", "blanks_after_hmove")),
+        ("hot", ctypes.c_uint16),
+    )
+
+
+class _Title(ctypes.Structure):  # at_title
+    _fields_ = (
+        ("cart", _Cartridge),
+        ("rules", ctypes.c_void_p * len(STAGES)),
+        *((name, ctypes.c_int32) for name in ("paddle", "is_second", "switches", "resets")),
+        ("num_starts", ctypes.c_int32),
+        ("starts", ctypes.c_int32 * 16),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Title:
+    """A title with its switches, as the custom call knows it."""
+
+    rules: Rules = dataclasses.field(compare=False)
+    id: int
+    size: int  # S, bytes of a game
+
+    @property
+    def height(self) -> int:
+        """The number of lines of a picture."""
+        return self.rules.height
+
+    def memory(self, game: jax.Array) -> jax.Array:
+        """Returns the memory of a game: uint8[128]."""
+        return game[:128]
+
+    def begin(
+        self, memory: np.ndarray, show: str = "screen", resized: tuple[int, int] = (84, 84)
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Starts a game as ALE does.
+
+        Args:
+            memory: uint8[128], what is in it at power-on.
+            show: what to return of the last frame, see `play`.
+            resized: see `play`.
+
+        Returns:
+            the game, uint8[S], what it shows, and the lives.
+        """
+        game, memory = np.empty(self.size, np.uint8), np.ascontiguousarray(memory, np.uint8)
+        picture = np.zeros(self.shape(show, resized), np.uint8)
+        lives = _library().jaxenvs_atari_begin(
+            ctypes.c_int64(self.id),
+            *(ctypes.c_void_p(x.ctypes.data) for x in (memory, game)),
+            *(SHOWS.index(show), *resized),
+            ctypes.c_void_p(picture.ctypes.data),
+        )
+        return game, picture, lives
+
+    def play(
+        self,
+        game: jax.Array,
+        actions: jax.Array,
+        *,
+        show: str = "nothing",
+        pooled: bool = False,
+        pictures: jax.Array | None = None,
+        resized: tuple[int, int] = (84, 84),
+        one_life: bool = False,
+        num_threads: int | None = None,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Plays frames until an action is negative, or the game is over.
+
+        Args:
+            game: uint8[S].
+            actions: int32[F], ALE's numbers of the actions of each frame.
+            show: what is returned of the last frame, one of `SHOWS`.
+            pooled: whether it is the greater of the last two frames, for each pixel.
+            pictures: uint8[K, ...], the pictures before; the result has the last K.
+            resized: the height and width of what "resized" shows.
+            one_life: whether the loss of a life also ends it.
+            num_threads: by default the cores that the process may use.
+
+        Returns:
+            the game; int32[3], the reward, the lives, and whether the game is over; the pictures,
+            uint8[K, ...].
+        """
+        shape = self.shape(show, resized)
+        size = int(np.prod(shape))
+        count = 1 if pictures is None else pictures.shape[0]
+        before = jnp.zeros(count * size, np.uint8) if pictures is None else pictures.reshape(-1)
+        results = [
+            jax.ShapeDtypeStruct((self.size,), np.uint8),
+            jax.ShapeDtypeStruct((3,), np.int32),
+            jax.ShapeDtypeStruct((count * size,), np.uint8),
+        ]
+        run = functools.partial(
+            _run,
+            self.id,
+            SHOWS.index(show),
+            pooled,
+            resized,
+            one_life,
+            num_threads or num_cores(),
+        )
+        wanted = jnp.ones(1, bool)
+        game, numbers, shown = ffi.call(run, results, game, actions, wanted, before)
+        return game, numbers, shown.reshape((count, *shape))
+
+    def shape(self, show: str, resized: tuple[int, int] = (84, 84)) -> tuple[int, ...]:
+        """Returns the shape of a picture."""
+        whole = (self.height, WIDTH)
+        shapes = {"nothing": (0,), "screen": whole, "rgb": (*whole, 3), "grayscale": whole}
+        return shapes.get(show, resized)
+
+
+@functools.cache  # which keeps what programs use
+def load(game: str, difficulty: int | None, folder: str | None) -> Title:
+    """Loads a title by ale_py's name of its ROM.
+
+    Raises:
+        ParameterError: there is no such game, or no such difficulty, or its ROM is another one.
+        MissingExtraError: there is no folder, and ale_py is not installed.
+        JaxenvsError: jaxenvs was installed without its compiled part.
+    """
+    rules = load_rules(game)
+    difficulty = rules.difficulty if difficulty is None else difficulty
+    if difficulty not in rules.difficulties:
+        raise ParameterError(
+            f"{game} got difficulty={difficulty}; expected one of {list(rules.difficulties)}."
+        )
+    rom = _read(game, folder)
+    kind = rules.cartridge or _BY_SIZE[len(rom)]
+    programs = [rules.programs.get(stage) for stage in STAGES]
+    title = _Title(
+        cart=_Cartridge(
+            rom=rom.ctypes.data,
+            size=len(rom),
+            kind=_KINDS.index(kind),
+            first_line=rules.first_line,
+            height=rules.height,
+            most_lines=342 if rules.height == 250 else 290,  # of a television in Europe, or not
+            blanks_after_hmove=rules.comb,
+            hot=_NEVER if kind in ("2K", "4K") else 0x1000 if kind == "FE" else 0x1FE0,
+        ),
+        rules=(ctypes.c_void_p * len(STAGES))(
+            *(None if x is None else x.ctypes.data for x in programs)
+        ),
+        paddle=rules.paddle,
+        is_second=rules.second,
+        switches=0x3F | difficulty << 6,
+        resets=8 if len(rules.modes) == 1 else 12,
+        num_starts=len(rules.start),
+        starts=(ctypes.c_int32 * 16)(*rules.start),
+    )
+    text = b"".join([rom.tobytes(), repr((game, difficulty, rules)).encode()])
+    number = int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
+    _library().jaxenvs_atari_register(ctypes.c_int64(number), ctypes.byref(title))
+    _kept[number] = rom, programs
+    return Title(rules, number, _library().jaxenvs_atari_size())
+
+
+_kept: dict[int, Any] = {}  # what titles point at
+
+
+def _read(game: str, folder: str | None) -> np.ndarray:
+    folder = folder or os.environ.get("ALE_ROMS_DIR")
+    if folder is None:
+        try:
+            from ale_py import roms
+        except ImportError as error:
+            raise missing_extra("jaxenvs.envs.atari", "ale-py", "atari") from error
+        folder = str(Path(roms.__file__).parent)
+    path = Path(folder) / f"{game}.bin"
+    if not path.exists():
+        raise ParameterError(
+            f"there is no ROM {path}.  Pass roms_dir or set ALE_ROMS_DIR to a folder with the ROMs"
+            ' of ale_py, or install it: pip install "jaxenvs[atari]".'
+        )
+    rom = np.fromfile(path, np.uint8)
+    if len(rom) not in _BY_SIZE:
+        sizes = ", ".join(str(size) for size in _BY_SIZE)
+        raise ParameterError(f"{path} has {len(rom)} bytes; expected one of {sizes}.")
+    return rom
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        return xla_library()
+    except NativePartMissing as error:
+        raise JaxenvsError(
+            f"Atari games need the compiled part of jaxenvs, which is missing: {error}.  Without"
+            ' it, make the same games in a pool: "gymnasium/ALE/Breakout-v5".'
+        ) from error
+
+
+def _run(
+    number: int,
+    how: int,
+    pooled: bool,
+    resized: Sequence[int],
+    one_life: bool,
+    num_threads: int,
+    devices: int,
+    shapes: Any,
+    *operands: jax.Array,
+) -> Any:
+    return jax.ffi.ffi_call(_target(), shapes)(
+        *operands,
+        id=np.int64(number),
+        how=np.int32(how),
+        pooled=np.int32(pooled),
+        rows=np.int32(resized[0]),
+        columns=np.int32(resized[1]),
+        one_life=np.int32(one_life),
+        threads=np.int32(max(1, num_threads // devices)),
+    )
+
+
+@functools.cache
+def _target() -> str:
+    handler = jax.ffi.pycapsule(_library().jaxenvs_atari_handler)
+    jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
+    return _TARGET

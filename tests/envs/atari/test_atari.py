@@ -1,0 +1,162 @@
+"""The environment plays as ale_py's, for Gymnasium's users as for JAX's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.bridge.native import libraries
+from jaxenvs.envs.atari import Atari
+from jaxenvs.envs.atari import atari as module
+from jaxenvs.errors import JaxenvsError, ParameterError
+from jaxenvs.testing import check_env
+
+pytestmark = pytest.mark.skipif(
+    not libraries.is_there(libraries.XLA), reason="the compiled part is missing"
+)
+STEPS = 150
+
+
+def play(env, state, actions):
+    """Takes steps and returns their timesteps."""
+
+    def step(state, action):
+        return env.step(state, action, jax.random.key(0))
+
+    return jax.jit(lambda state: jax.lax.scan(step, state, actions))(state)[1]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("game", ["pong", "ms_pacman", "qbert"])
+def test_preprocessed_steps_equal_those_of_gymnasium(game):
+    gymnasium, ale_py = pytest.importorskip("gymnasium"), pytest.importorskip("ale_py")
+    from tests.envs.atari import ale as oracle
+
+    gymnasium.register_envs(ale_py)
+    inner = ale_py.env.AtariEnv(game, frameskip=1, repeat_action_probability=0.0)
+    theirs = gymnasium.wrappers.AtariPreprocessing(inner, noop_max=0)
+    theirs.reset(seed=3)
+    env = Atari(game=game, preprocessing=True, stack_num=2, repeat_action_probability=0.0)
+    state, _ = env.reset(jax.random.key(0))
+    game_state, _, _ = oracle.copy(inner.ale, np.asarray(state.game))
+    state = state.replace(game=jnp.asarray(game_state), lives=jnp.int32(inner.ale.lives()))
+    actions = np.random.default_rng(0).integers(0, env.action_space.n, STEPS, np.int32)
+    timesteps = jax.tree.map(np.asarray, play(env, state, jnp.asarray(actions)))
+    for i, action in enumerate(actions):
+        observation, reward, terminated, _, info = theirs.step(int(action))
+        assert (timesteps.reward[i], timesteps.terminated[i]) == (reward, terminated), f"step {i}"
+        if terminated:
+            break
+        np.testing.assert_array_equal(timesteps.observation[i, -1], observation, f"step {i}")
+        assert timesteps.info["lives"][i] == info["lives"]
+        assert timesteps.info["episode_frame_number"][i] == info["episode_frame_number"]
+        if i:
+            before = timesteps.observation[i - 1, -1]
+            np.testing.assert_array_equal(timesteps.observation[i, 0], before)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("obs_type", ["rgb", "grayscale", "ram"])
+def test_spaces_and_steps_are_those_of_gymnasium(obs_type):
+    ale_py = pytest.importorskip("ale_py")
+    from tests.envs.atari import ale as oracle
+
+    parameters = {"obs_type": obs_type, "repeat_action_probability": 0.0, "frameskip": 3}
+    theirs = ale_py.env.AtariEnv("assault", **parameters)
+    env = Atari(game="assault", **parameters)
+    space = env.observation_space
+    assert (space.shape, space.dtype) == (
+        theirs.observation_space.shape,
+        theirs.observation_space.dtype,
+    )
+    assert env.action_space.n == theirs.action_space.n
+    assert Atari(game="assault", full_action_space=True).action_space.n == 18
+    theirs.reset(seed=3)
+    state, _ = env.reset(jax.random.key(0))
+    state = state.replace(game=jnp.asarray(oracle.copy(theirs.ale, np.asarray(state.game))[0]))
+    actions = np.random.default_rng(0).integers(0, env.action_space.n, 40, np.int32)
+    timesteps = play(env, state, jnp.asarray(actions))
+    for i, action in enumerate(actions):
+        observation, reward, *_ = theirs.step(int(action))
+        np.testing.assert_array_equal(timesteps.observation[i], observation, f"step {i}")
+        assert timesteps.reward[i] == reward
+
+
+@pytest.mark.parametrize("preprocessing", [False, True])
+def test_games_keep_the_contract(own_rom, preprocessing):
+    small = {"screen_size": (20, 16), "noop_max": 2}
+    env = Atari(
+        game="breakout", roms_dir=own_rom, obs_type="ram", preprocessing=preprocessing, **small
+    )
+    check_env(env)
+
+
+def test_actions_of_frames_are_repeated_with_probability(own_rom):
+    env = Atari(game="breakout", roms_dir=own_rom, frameskip=(2, 5), repeat_action_probability=0.25)
+    state, _ = env.reset(jax.random.key(0))
+    state = state.replace(action=jnp.int32(1))
+    keys = jax.random.split(jax.random.key(1), 4_000)
+    actions, counts = jax.jit(jax.vmap(lambda key: env._frames(state, jnp.int32(3), key)))(keys)
+    wanted = env._actions[3]
+    assert set(np.unique(counts)) == {2, 3, 4}
+    np.testing.assert_array_equal((np.asarray(actions) >= 0).sum(1), counts)
+    assert abs((actions[:, 0] == 1).mean() - 0.25) < 0.03
+    # The second repeats the last one only if the first did.
+    assert abs((actions[:, 1] == 1).mean() - 0.0625) < 0.02
+    assert set(np.unique(actions)) == {-1, 1, wanted}
+
+
+def test_batches_reset_and_shard_as_others(own_rom):
+    env = Atari(game="breakout", roms_dir=own_rom, obs_type="ram", repeat_action_probability=0.0)
+    envs = jaxenvs.vectorize(jaxenvs.wrappers.TimeLimit(env, 3), 6)
+    state, timestep = jax.jit(envs.reset)(jax.random.key(0))
+    step = jax.jit(envs.step)
+    for i in range(4):
+        state, timestep = step(state, jnp.arange(6) % 4, jax.random.key(i))
+        assert timestep.truncated.all() == (i == 2)
+    assert (timestep.info["episode_frame_number"] == 4).all()  # one step after the reset
+
+
+def test_starts_after_noops_differ(own_rom):
+    env = Atari(game="breakout", roms_dir=own_rom, preprocessing=True, noop_max=5)
+    games, shown, lives = module._starts(env._title, "resized", (84, 84), 5)
+    assert len(games) == len(shown) == len(lives) == 5 * module._NUM_BOOTS
+    counters = np.unique(games[:, 11])  # the program counts frames there
+    assert len(counters) == 5
+    states, timesteps = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 64))
+    assert len(np.unique(states.game[:, 11])) == 5
+    np.testing.assert_array_equal(timesteps.observation[:, 0], timesteps.observation[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"game": "breakot"}, "breakot"),
+        ({"obs_type": "rgba"}, "obs_type='rgba'; expected 'rgb', 'grayscale', 'ram'"),
+        ({"frameskip": 0}, "frameskip"),
+        ({"frameskip": (4, 4)}, r"frameskip=\(4, 4\)"),
+        ({"difficulty": 3}, r"difficulty=3; expected one of \[0, 1\]"),
+        ({"noop_max": -1}, "noop_max"),
+        ({"screen_size": (84, 0)}, "screen_size"),
+        ({"roms_dir": "/nowhere"}, "no ROM /nowhere/breakout.bin.*ALE_ROMS_DIR"),
+    ],
+)
+def test_wrong_parameters_are_errors(own_rom, parameters, message):
+    with pytest.raises(ParameterError, match=message):
+        Atari(**({"game": "breakout", "roms_dir": own_rom} | parameters))
+
+
+def test_a_truncated_rom_is_an_error(tmp_path):
+    (tmp_path / "breakout.bin").write_bytes(bytes(100))
+    with pytest.raises(ParameterError, match="has 100 bytes; expected one of 2048"):
+        Atari(game="breakout", roms_dir=str(tmp_path))
+
+
+def test_a_missing_compiled_part_names_the_pool(own_rom, monkeypatch):
+    def missing():
+        raise libraries.NativePartMissing("no compiler")
+
+    monkeypatch.setattr(module.machine, "xla_library", missing)
+    with pytest.raises(JaxenvsError, match=r"no compiler.*gymnasium/ALE/Breakout-v5"):
+        Atari(game="breakout", roms_dir=own_rom, difficulty=1)

@@ -1,0 +1,138 @@
+"""The console equals ale_py's frame by frame, wherever it runs, and survives any state."""
+
+import ctypes
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxenvs.bridge.native import libraries
+from jaxenvs.envs.atari import machine
+from jaxenvs.envs.atari.rules import games
+
+pytestmark = pytest.mark.skipif(
+    not libraries.is_there(libraries.XLA), reason="the compiled part is missing"
+)
+FRAMES = 400
+# Kinds of cartridges, paddles, the second joystick, memory in the cartridge, screens.
+EXAMPLES = (
+    *("pong", "breakout", "space_invaders", "seaquest", "ms_pacman", "tutankham", "robotank"),
+    *("surround", "qbert", "beam_rider"),
+)
+
+
+def frames_of(title, game, actions, **options):
+    """Plays frames, each with an action, and returns what each call returned."""
+
+    def play(game, action):
+        game, numbers, pictures = title.play(game, action[None], **options)
+        return game, (title.memory(game), numbers, pictures[0])
+
+    return jax.jit(lambda game, actions: jax.lax.scan(play, game, actions))(game, actions)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_frames_equal_those_of_ale_py(name):
+    pytest.importorskip("ale_py")
+    from tests.envs.atari import ale as oracle
+
+    title, ale = machine.load(name, None, None), oracle.load(name)
+    game, first_line, height = oracle.copy(ale, title.begin(np.zeros(128))[0])
+    assert (first_line, height) == (title.rules.first_line, title.height)
+    assert list(title.rules.minimal) == [each.value for each in ale.getMinimalActionSet()]
+    actions = np.random.default_rng(0).choice(title.rules.minimal, FRAMES).astype(np.int32)
+    _, found = frames_of(title, jnp.asarray(game), jnp.asarray(actions), show="screen")
+    memory, numbers, screens = map(np.asarray, found)
+    for i, action in enumerate(actions):
+        reward = ale.act(int(action))
+        np.testing.assert_array_equal(memory[i], ale.getRAM(), f"frame {i}")
+        assert list(numbers[i]) == [reward, ale.lives(), ale.game_over()], f"frame {i}"
+        if i > 1:  # ale_py shows rows of two frames ago where short frames do not reach
+            np.testing.assert_array_equal(screens[i], ale.getScreen(), f"frame {i}")
+        if ale.game_over():
+            break
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("name", ["pong", "breakout", "space_invaders", "ms_pacman", "krull"])
+def test_a_start_equals_that_of_ale_py(name):
+    pytest.importorskip("ale_py")
+    from tests.envs.atari import ale as oracle
+
+    title, ale = machine.load(name, None, None), oracle.load(name)
+    game, _, lives = title.begin(np.random.default_rng(0).integers(0, 256, 128))
+    differs = np.asarray(title.memory(game)) != ale.getRAM()
+    assert differs.sum() <= 2 and lives == ale.lives()  # two bytes of krull nobody writes
+    from_ale, *_ = oracle.copy(ale, game)
+    ours, theirs = (oracle.Game.from_buffer_copy(x.tobytes()).console for x in (game, from_ale))
+    for register in ("pc", "a", "x", "y", "s", "cycle", "timer", "timer_set", "playfield"):
+        assert getattr(ours, register) == getattr(theirs, register), register
+    assert list(ours.position) == list(theirs.position)
+
+
+def test_batches_equal_single_games_on_any_threads(own_rom):
+    title = machine.load("breakout", None, own_rom)
+    starts = np.stack([title.begin(np.full(128, i))[0] for i in range(12)])
+    actions = np.random.default_rng(0).integers(0, 5, (12, 3)).astype(np.int32)
+    show = {"show": "resized", "pooled": True, "resized": (20, 16)}
+
+    def batch(threads):
+        play = functools.partial(title.play, num_threads=threads, **show)
+        return jax.jit(jax.vmap(jax.vmap(play)))(*(x.reshape(3, 4, -1) for x in (starts, actions)))
+
+    single = [
+        jax.jit(functools.partial(title.play, **show))(*x)
+        for x in zip(starts, actions, strict=True)
+    ]
+    expected = [np.stack(each) for each in zip(*single, strict=True)]
+    for threads in (1, 2, 5):
+        for found, one in zip(batch(threads), expected, strict=True):
+            np.testing.assert_array_equal(found.reshape(one.shape), one)
+    assert len(np.unique(expected[2])) > 5  # there is something to see
+
+
+def test_frames_of_one_call_equal_those_of_several(own_rom):
+    title = machine.load("breakout", None, own_rom)
+    game = jnp.asarray(title.begin(np.zeros(128))[0])
+    actions = jnp.array([3, 0, 4, 4, 1, 3], jnp.int32)
+    after, (_, _, screens) = frames_of(title, game, actions, show="screen")
+    for count in (1, 2, 6):
+        padded = jnp.where(jnp.arange(6) < count, actions, -1)
+        whole, _, shown = title.play(game, padded, show="screen")
+        np.testing.assert_array_equal(shown[0], screens[count - 1])
+    np.testing.assert_array_equal(whole, after)
+    gray = title.play(game, actions, show="grayscale", pooled=True)[2][0]
+    last = [title.play(game, actions[:n], show="grayscale")[2][0] for n in (5, 6)]
+    np.testing.assert_array_equal(gray, np.maximum(*last))
+    stacked = title.play(
+        game, actions, show="screen", pictures=jnp.zeros((3, title.height, 160), np.uint8)
+    )[2]
+    assert stacked.shape == (3, title.height, 160) and not stacked[:2].any()
+    np.testing.assert_array_equal(stacked[2], screens[-1])
+
+
+def test_any_bytes_are_a_state_and_a_program(tmp_path):
+    random = np.random.default_rng(1)
+    for size in (2048, 8192):
+        for _ in range(3):
+            folder = tmp_path / f"{size}{random.integers(1 << 30)}"
+            folder.mkdir()
+            random.integers(0, 256, size, np.uint8).tofile(folder / "breakout.bin")
+            title = machine.load("breakout", None, str(folder))
+            states = random.integers(0, 256, (40, title.size), np.uint8)
+            actions = random.integers(-(2**31), 2**31, (40, 8)).astype(np.int32)
+            play = jax.vmap(functools.partial(title.play, show="rgb", pooled=True))
+            first, second = play(states, abs(actions)), play(states, abs(actions))
+            for a, b in zip(first, second, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_the_layout_of_a_state_is_that_of_the_tests():
+    pytest.importorskip("ale_py")
+    from tests.envs.atari import ale as oracle
+
+    title = machine.load(games()[0], None, None)
+    assert title.size == ctypes.sizeof(oracle.Game)
