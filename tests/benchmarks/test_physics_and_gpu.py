@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from benchmarks import gpu, physics
+from benchmarks import gpu, mujoco_training, physics
 
 
 def test_contestants_of_physics_have_equal_threads_and_peers():
@@ -31,6 +31,17 @@ def test_report_of_physics_has_every_contestant(tmp_path, capsys):
     for entry in report["measurements"]:
         assert len(entry["steps_per_second"]) == 2 and min(entry["steps_per_second"]) > 0
     assert "| InvertedPendulum-v5 | 1 | jit | 1 |" in physics.table(report)
+
+
+@pytest.mark.slow
+def test_report_of_trainings_has_every_contestant(tmp_path, capsys):
+    path = tmp_path / "results.json"
+    small = ["--id", "InvertedPendulum-v5", "--steps", "2048", "--repeats", "1", "--quiet"]
+    chosen = ["--contestants", "jaxenvs,pool"]
+    mujoco_training.main([*small, *chosen, "--output", str(path)])
+    report = json.loads(path.read_text())
+    assert [entry["contestant"] for entry in report["measurements"]] == ["jaxenvs", "pool"]
+    assert "| InvertedPendulum-v5 | jaxenvs |" in mujoco_training.table(report)
 
 
 def test_gpu_part_measures_steps_of_an_engine(tmp_path, capsys, monkeypatch):
