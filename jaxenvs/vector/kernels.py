@@ -48,8 +48,9 @@ def in_kernels(call: Callable[..., Any]) -> Callable[..., Any]:
 
     def compiled(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(call, return_shape=True)(*args)
-        jaxpr, values = closed.jaxpr, {}
-        values.update(zip(jaxpr.constvars, closed.consts, strict=True))
+        jaxpr, values = closed.jaxpr, dict[Any, Any]()
+        # XLA aborts if an operand of a kernel is a constant.
+        constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
         values.update(zip(jaxpr.invars, jax.tree.leaves(args), strict=True))
         stages = _stages(jaxpr)
         for i, (equations, is_kernel) in enumerate(stages):
@@ -58,14 +59,15 @@ def in_kernels(call: Callable[..., Any]) -> Callable[..., Any]:
             made = [v for e in equations for v in e.outvars if v in later]
             read = {v: None for e in equations for v in _read(e.invars)}  # a set with an order
             given = [v for v in read if v in values]
+            own = [v for v in read if v in constants]
             part = jaxpr.replace(
-                constvars=[],
+                constvars=own,
                 invars=given,
                 outvars=made,
                 eqns=equations,
                 debug_info=jaxpr.debug_info.with_unknown_names(),
             )
-            function = jaxpr_as_fun(ClosedJaxpr(part, ()))
+            function = jaxpr_as_fun(ClosedJaxpr(part, [constants[v] for v in own]))
             if is_kernel:
                 function = _kernel(_reads_all(function))
             values.update(zip(made, function(*(values[v] for v in given)), strict=False))

@@ -38,3 +38,15 @@ def test_a_step_with_a_foreign_call_has_two_kernels():
             jax.tree.leaves((state, timestep)), jax.tree.leaves((other, found)), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_constants_are_inside_the_kernels_that_read_them():
+    table = jnp.arange(3_000.0).reshape(-1, 3)
+
+    def call(x, i):
+        return jnp.sort(x * table[i]) + table[i + 1], table[0]
+
+    given = jnp.array([1.0, -1.0, 2.0]), jnp.int32(2)
+    found = jax.jit(in_kernels(call))(*given)  # XLA would abort
+    for ours, theirs in zip(found, jax.jit(call)(*given), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
