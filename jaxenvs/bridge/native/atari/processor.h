@@ -32,6 +32,15 @@ static inline int at_is_plain(const at_run* run, uint16_t address) {
   return (uint16_t)((address & 0x1FFF) - run->first_plain) < run->num_plain;
 }
 
+/* Whether `LDA INTIM`, whose address is at `pc`, and a `BNE` back to it follow each other: a loop
+ * that waits for the timer, in which nothing else happens. */
+static inline int at_waits(const at_run* run, uint16_t pc) {
+  static const uint8_t loop[] = {0x84, 0x02, 0xD0, 0xFB};
+  int is_on_a_page = (pc & 0xFF) > 0 && (pc & 0xFF) < 0xFC;
+  return is_on_a_page && at_is_plain(run, pc) && at_is_plain(run, pc + 3) &&
+         !memcmp(run->view + (pc & 0xFFF), loop, sizeof loop);
+}
+
 /* --- Arithmetic --- */
 
 /* What two decimal digits mean, which may be up to 15, and the digits of a number. */
@@ -211,6 +220,13 @@ static void at_execute(at_run* run, int operations) {
   while (operations-- > 0) {
     uint8_t code, low, high, v;
     NEXT(code);
+    if (code == 0xAD && at_waits(run, pc)) {
+      m->cycle = cycle + 4;
+      int32_t loops = at_reads_to_zero(m, 7);
+      if (loops > operations / 2) loops = operations / 2;
+      cycle += 7 * loops;
+      operations -= 2 * loops;
+    }
     switch (code) {
       READS(0x01, a = FLAGS(a | v));
       READS(0x21, a = FLAGS(a & v));

@@ -26,6 +26,13 @@ static uint8_t at_read_timer(at_console* m) {
   return (uint8_t)left;
 }
 
+/* How often a loop that takes some cycles, and began with a read of the timer now, reads it again
+ * until it is 0. */
+static int32_t at_reads_to_zero(const at_console* m, int32_t cycles) {
+  int32_t left = ((m->timer - 1) << m->shift) - at_since(m);
+  return m->timer && left > 0 ? (left + cycles - 1) / cycles : 0;
+}
+
 static uint8_t at_read_riot(at_run* run, uint16_t address) {
   at_console* m = run->m;
   switch (address & 7) {

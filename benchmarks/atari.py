@@ -1,0 +1,203 @@
+"""Measures Atari games with small pictures, beside EnvPool and ale_py's vector environment.
+
+    python -m benchmarks.atari --output auto
+
+All contestants of a case step N instances with random actions: four frames, the greater of the last
+two, 84 x 84, a stack of four, automatic resets; in one process and in turn, with 1 thread and 2:
+
+- "jit": a vectorized `Atari` in a jitted scan;
+- "make_gym", "EnvPool", and "AtariVectorEnv", stepped from Python;
+- "ram": as "jit", without pictures.
+"""
+
+import argparse
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxenvs
+from benchmarks._common import (
+    Sampler,
+    alternate,
+    headline,
+    new_parser,
+    new_report,
+    numbers,
+    publish,
+    quartiles,
+    words,
+)
+
+GAMES = (
+    *("pong", "breakout", "space_invaders", "seaquest", "qbert", "beam_rider", "enduro"),
+    *("ms_pacman", "montezuma_revenge", "asterix", "boxing", "riverraid"),
+)
+ID = "jaxenvs.envs.atari:Atari"
+LIMIT = 27_000  # steps of an episode
+Run = Callable[[int], float]  # steps N instances this many times and returns the seconds
+Made = Iterator[tuple[Run, int]]  # with the steps of an instance in a call
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line; see `--help`."""
+    parser = new_parser("atari", __doc__, has_plot=False)
+    add = parser.add_argument
+    add("--games", type=words, default=list(GAMES), help="comma-separated")
+    add("--num-envs", type=numbers, default=[16, 64, 256, 1024], help="comma-separated")
+    add("--threads", type=numbers, default=[1, 2], help="comma-separated")
+    add("--contestants", type=words, default=list(CONTESTANTS), help="comma-separated")
+    add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
+    add("--min-seconds", type=float, default=0.3, help="minimum duration of a sample")
+    options = parser.parse_args(arguments)
+    publish(options, functools.partial(measure, options, arguments), table)
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Returns the report."""
+    report = new_report("atari", arguments, ("ale_py", "envpool"), options.repeats)
+    report["measurements"] = []
+    for game in options.games:
+        for num_envs in options.num_envs:
+            for threads in options.threads:
+                report["measurements"] += _measure_case(game, num_envs, threads, options)
+    return report
+
+
+def _measure_case(
+    game: str, num_envs: int, threads: int, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    with contextlib.ExitStack() as stack:
+        samplers, work = [], []
+        for name in options.contestants:
+            run, steps = stack.enter_context(CONTESTANTS[name](game, num_envs, threads))
+            samplers.append(Sampler(run))
+            work.append(steps * num_envs)
+        alternate(samplers, options.repeats, options.min_seconds)
+    entries = []
+    for name, sampler, steps in zip(options.contestants, samplers, work, strict=True):
+        speeds = [sampler.calls * steps / taken for taken in sampler.seconds]
+        case = {"game": game, "num_envs": num_envs, "threads": threads, "contestant": name}
+        entries.append({**case, "steps_per_second": speeds})
+        if not options.quiet:
+            print(_row(entries[-1]), flush=True)
+    return entries
+
+
+def table(report: dict[str, Any]) -> str:
+    """Formats the report as Markdown."""
+    lines = ["| game | N | threads | contestant | steps/s |", "|---|---|---|---|---|"]
+    return "\n".join([headline(report, "steps"), "", *lines, *map(_row, report["measurements"])])
+
+
+def _row(entry: dict[str, Any]) -> str:
+    low, middle, high = quartiles(entry["steps_per_second"])
+    where = f"| {entry['game']} | {entry['num_envs']:,} | {entry['threads']} "
+    return f"{where}| {entry['contestant']} | {middle:,.0f} [{low:,.0f}, {high:,.0f}] |"
+
+
+def _parameters(game: str, threads: int, obs_type: str = "grayscale") -> dict[str, Any]:
+    return {
+        "game": game,
+        "obs_type": obs_type,
+        "preprocessing": obs_type != "ram",
+        "repeat_action_probability": 0.0,
+        "num_threads": threads,
+        "time_limit": LIMIT,
+    }
+
+
+@contextlib.contextmanager
+def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
+    env = jaxenvs.make_vec(ID, num_envs, **_parameters(game, threads, obs_type))
+    steps = 16
+    n = env.single_action_space.n  # pyright: ignore[reportAttributeAccessIssue]
+
+    @jax.jit
+    def scan(state: Any, key: jax.Array, actions: jax.Array) -> Any:
+        def step(carry: Any, action: jax.Array) -> Any:
+            state, key, total = carry
+            key, step_key = jax.random.split(key)
+            state, timestep = env.step(state, action, step_key)
+            return (state, key, total + timestep.reward.sum()), None
+
+        return jax.lax.scan(step, (state, key, jnp.float32(0)), actions)[0]
+
+    carry = jax.jit(env.reset)(jax.random.key(0))[0], jax.random.key(1)
+    actions = np.random.default_rng(0).integers(0, n, (steps, num_envs), np.int32)
+
+    def run(calls: int) -> float:
+        nonlocal carry
+        start = time.perf_counter()
+        for _ in range(calls):
+            *carry, total = scan(*carry, actions)
+            total.block_until_ready()
+        return time.perf_counter() - start
+
+    yield run, steps
+
+
+@contextlib.contextmanager
+def _make_gym(game: str, num_envs: int, threads: int) -> Made:
+    env = jaxenvs.make_gym(ID, num_envs, **_parameters(game, threads))
+    env.reset(seed=0)
+    yield _loop(env.step, int(env.single_action_space.n), num_envs, np.int64), 1
+    env.close()
+
+
+@contextlib.contextmanager
+def _envpool(game: str, num_envs: int, threads: int) -> Made:
+    import envpool
+
+    name = "".join(part.capitalize() for part in game.split("_"))
+    same = {"use_fire_reset": False, "noop_max": 30, "max_episode_steps": LIMIT}
+    pool: Any = envpool.make(
+        f"{name}-v5", "gymnasium", num_envs=num_envs, num_threads=threads, **same
+    )
+    pool.reset()
+    yield _loop(pool.step, int(pool.action_space.n), num_envs, np.int32), 1
+    pool.close()
+
+
+@contextlib.contextmanager
+def _vector(game: str, num_envs: int, threads: int) -> Made:
+    from ale_py.vector_env import AtariVectorEnv
+
+    same = {"use_fire_reset": False, "reward_clipping": False, "noop_max": 30}
+    env: Any = AtariVectorEnv(game=game, num_envs=num_envs, num_threads=threads, **same)
+    env.reset()
+    yield _loop(env.step, int(env.single_action_space.n), num_envs, np.int64), 1
+    env.close()
+
+
+def _loop(step: Callable[[Any], Any], n: int, num_envs: int, dtype: Any) -> Run:
+    actions = np.random.default_rng(0).integers(0, n, (64, num_envs)).astype(dtype)
+    taken = 0
+
+    def run(calls: int) -> float:
+        nonlocal taken
+        start = time.perf_counter()
+        for _ in range(calls):
+            step(actions[taken % len(actions)])
+            taken += 1
+        return time.perf_counter() - start
+
+    return run
+
+
+CONTESTANTS: dict[str, Callable[..., contextlib.AbstractContextManager[Any]]] = {
+    "jit": functools.partial(_jit, "grayscale"),
+    "ram": functools.partial(_jit, "ram"),
+    "make_gym": _make_gym,
+    "EnvPool": _envpool,
+    "AtariVectorEnv": _vector,
+}
+
+
+if __name__ == "__main__":
+    main()
