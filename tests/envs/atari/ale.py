@@ -70,10 +70,9 @@ def load(game: str, **options: Any) -> ALEInterface:
     return ale
 
 
-def sections(state: ALEState) -> dict[str, list[int]]:
-    """Returns the numbers that a state saves, by the part of the machine."""
-    saved, at = bytes(state.serialize()), 0
-    found: dict[str, list[int]] = {"head": []}
+def places(saved: bytes) -> dict[str, list[int]]:
+    """Returns where a saved state has its numbers, by the part of the machine."""
+    at, found = 0, dict[str, list[int]](head=[])
     current = found["head"]
     while at < len(saved):
         number = int.from_bytes(saved[at : at + 4], "little", signed=True)
@@ -83,9 +82,20 @@ def sections(state: ALEState) -> dict[str, list[int]]:
                 current = found.setdefault(text.decode(), [])
             at += number
         else:
-            current.append({_TRUE: 1, _FALSE: 0}.get(number, number))
+            current.append(at)
         at += 4
     return found
+
+
+def sections(state: ALEState) -> dict[str, list[int]]:
+    """Returns the numbers that a state saves, by the part of the machine."""
+    saved = bytes(state.serialize())
+
+    def number(at: int) -> int:
+        value = int.from_bytes(saved[at : at + 4], "little", signed=True)
+        return {_TRUE: 1, _FALSE: 0}.get(value, value)
+
+    return {name: [*map(number, numbers)] for name, numbers in places(saved).items()}
 
 
 def copy(ale: ALEInterface, into: np.ndarray) -> tuple[np.ndarray, int, int]:

@@ -389,6 +389,7 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
     case 0x05: { /* NUSIZx */
       int i = address & 1;
       AT_SET(m->size[i], value & 0x37, 8, 5 << i);
+      AT_SET(m->restarted[i], 0, 8, 1 << i);
       break;
     }
     case 0x06:
@@ -399,7 +400,10 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
       break;
     case 0x0A: /* CTRLPF */
       AT_SET(m->control, value & 0x37, 0, 1 << AT_BALL);
-      if (line < AT_BLANK + 79) at_mirror(run);
+      if (line < AT_BLANK + 79 && m->mirror != (value & 1)) {
+        at_draw_to(run, now);
+        at_mirror(run);
+      }
       break;
     case 0x0B:
     case 0x0C: { /* REFPx */
