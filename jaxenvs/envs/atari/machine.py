@@ -35,7 +35,7 @@ class _Cartridge(ctypes.Structure):  # at_cartridge
     _fields_ = (
         ("rom", ctypes.c_void_p),
         *((name, ctypes.c_int32) for name in ("size", "kind", "first_line", "height")),
-        *((name, ctypes.c_int32) for name in ("most_lines", "blanks_after_hmove")),
+        *((name, ctypes.c_int32) for name in ("is_european", "blanks_after_hmove")),
         ("hot", ctypes.c_uint16),
     )
 
@@ -172,7 +172,7 @@ def load(game: str, difficulty: int | None, folder: str | None) -> Title:
             kind=_KINDS.index(kind),
             first_line=rules.first_line,
             height=rules.height,
-            most_lines=342 if rules.height == 250 else 290,  # of a television in Europe, or not
+            is_european=rules.height == 250,
             blanks_after_hmove=rules.comb,
             hot=_NEVER if kind in ("2K", "4K") else 0x1000 if kind == "FE" else 0x1FE0,
         ),

@@ -41,7 +41,10 @@ class Console(ctypes.Structure):
         ("motion", ctypes.c_uint8 * _OBJECTS),
         ("position", ctypes.c_uint8 * _OBJECTS),
         ("restarted", ctypes.c_uint8 * 2),
-        *((name, ctypes.c_uint8) for name in ("mirror", "comb", "vertical_sync", "vertical_blank")),
+        *(
+            (name, ctypes.c_uint8)
+            for name in ("mirror", "comb", "vertical_sync", "vertical_blank", "pale")
+        ),
         *((name, ctypes.c_uint32) for name in ("playfield", "collisions")),
         *((name, ctypes.c_int32) for name in ("drawn", "sync_end", "dumped", "hmove")),
     )

@@ -36,7 +36,7 @@ int main(void) {
     title.cart.rom = rom, title.cart.kind = round % (AT_FA + 1);
     title.cart.size = sizes[title.cart.kind < 2 ? title.cart.kind : 2 + draw() % 3];
     title.cart.first_line = 34, title.cart.height = round % 7 ? 210 : 250;
-    title.cart.most_lines = 290, title.cart.blanks_after_hmove = 1;
+    title.cart.is_european = round & 2, title.cart.blanks_after_hmove = 1;
     title.cart.hot = title.cart.kind < 2 ? 0x2000 : title.cart.kind == AT_FE ? 0x1000 : 0x1FE0;
     for (int i = 0; i < 6; i++) title.rules[i] = code;
     title.paddle = (int)(draw() % 3) - 1, title.switches = 0x3F, title.resets = 8;

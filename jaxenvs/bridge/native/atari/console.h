@@ -49,6 +49,7 @@ typedef struct {
   uint8_t mirror;         /* the reflection of the playfield, as of the middle of the line */
   uint8_t comb;           /* whether HMOVE blanks the first 8 pixels of the line */
   uint8_t vertical_sync, vertical_blank;
+  uint8_t pale; /* 1 if the picture has no color: the last frame had an odd number of lines */
   uint32_t playfield;     /* PF0, PF1, PF2 from left to right: bits 0 to 19 */
   uint32_t collisions;
   int32_t drawn;          /* clocks of the frame that have been drawn */
@@ -64,7 +65,7 @@ typedef struct {
   const uint8_t* rom;
   int32_t size, kind;
   int32_t first_line, height; /* of the picture */
-  int32_t most_lines;         /* after which a frame is over at the next write to the TIA */
+  int32_t is_european;        /* made for televisions with 312 lines, which need an even number */
   int32_t blanks_after_hmove; /* whether HMOVE leaves its comb */
   uint16_t hot;               /* the lowest address at which an access may change banks */
 } at_cartridge;

@@ -35,6 +35,7 @@ static void at_frame(at_console* m, const at_cartridge* cart, const at_inputs* i
   if (!run.over) return;
   at_draw_to(&run, m->cycle * 3);
   int32_t gone = m->cycle / AT_LINE * AT_LINE;
+  m->pale = cart->is_european && m->cycle / AT_LINE & 1;
   m->cycle -= gone;
   m->drawn -= 3 * gone;
   m->timer_set -= gone;

@@ -186,8 +186,8 @@ static inline int at_has_objects(const at_console* m) {
 static void at_paint(at_run* run, uint8_t* row, int x0, int x1) {
   const at_console* m = run->m;
   const uint64_t each = 0x0101010101010101ull;
-  uint64_t back = m->color[3] * each, first = m->color[0] * each, second = m->color[1] * each;
-  uint64_t ball = m->color[2] * each;
+  uint64_t first = (m->color[0] | m->pale) * each, second = (m->color[1] | m->pale) * each;
+  uint64_t ball = (m->color[2] | m->pale) * each, back = (m->color[3] | m->pale) * each;
   /* The left half of the field has the first player's color and priority, the right half the
    * second's, unless the field is in front of objects that are switched on. */
   int over = m->control & 4, scores = m->control & 2 && !(over && at_has_objects(m));
@@ -355,7 +355,7 @@ static int at_center(const at_console* m, int i) {
 static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
   at_console* m = run->m;
   int32_t now = m->cycle * 3, line = m->cycle % AT_LINE * 3;
-  if (m->cycle >= run->cart->most_lines * AT_LINE) {
+  if (m->cycle >= (run->cart->is_european ? 342 : 290) * AT_LINE) { /* the frame is too long */
     run->over = 1;
     m->sync_end = INT32_MAX;
   }
