@@ -43,7 +43,7 @@ class Console(ctypes.Structure):
         ("restarted", ctypes.c_uint8 * 2),
         *(
             (name, ctypes.c_uint8)
-            for name in ("mirror", "comb", "vertical_sync", "vertical_blank", "pale")
+            for name in ("mirror", "comb", "vertical_sync", "vertical_blank", "stars", "pale")
         ),
         *((name, ctypes.c_uint32) for name in ("playfield", "collisions")),
         *((name, ctypes.c_int32) for name in ("drawn", "sync_end", "dumped", "hmove")),

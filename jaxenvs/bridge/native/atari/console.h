@@ -49,7 +49,8 @@ typedef struct {
   uint8_t mirror;         /* the reflection of the playfield, as of the middle of the line */
   uint8_t comb;           /* whether HMOVE blanks the first 8 pixels of the line */
   uint8_t vertical_sync, vertical_blank;
-  uint8_t pale; /* 1 if the picture has no color: the last frame had an odd number of lines */
+  uint8_t stars; /* if not 0, HMOVE goes on moving the first missile: a line of the four, from 1 */
+  uint8_t pale;  /* 1 if the picture has no color: the last frame had an odd number of lines */
   uint32_t playfield;     /* PF0, PF1, PF2 from left to right: bits 0 to 19 */
   uint32_t collisions;
   int32_t drawn;          /* clocks of the frame that have been drawn */

@@ -77,7 +77,7 @@ static void at_repair(at_game* game, const at_title* title) {
   m->playfield &= 0xFFFFF;
   for (int i = 0; i < AT_OBJECTS; i++) m->position[i] %= AT_WIDTH, m->motion[i] &= 15;
   for (int i = 0; i < 2; i++) m->size[i] &= 0x37, m->restarted[i] &= 1;
-  m->control &= 0x37, m->pale &= 1;
+  m->control &= 0x37, m->pale &= 1, m->stars = m->stars < 5 ? m->stars : 0;
   game->paddle = at_clamp(game->paddle, AT_LEAST_OHMS, AT_MOST_OHMS);
   (void)title;
 }

@@ -11,6 +11,7 @@
 
 #include "console.h"
 
+enum { AT_STARS_FIRST = 1, AT_STARS_WIDE, AT_STARS_HIDDEN }; /* of at_console.stars */
 enum { AT_FIELD = AT_OBJECTS, AT_STALE_FIELD = 1 << AT_FIELD, AT_ALL_STALE = 63 };
 
 /* --- Bits --- */
@@ -79,8 +80,9 @@ static void at_shape_missile(at_run* run, int i) {
   at_console* m = run->m;
   at_bits* bits = &run->shape[AT_M0 + i];
   memset(bits, 0, sizeof *bits);
-  if (!m->enabled[i] || m->locked[i]) return;
+  if (!m->enabled[i] || m->locked[i] || (!i && m->stars == AT_STARS_HIDDEN)) return;
   int mode = m->size[i] & 7, width = 1 << (m->size[i] >> 4 & 3);
+  if (!i && m->stars == AT_STARS_WIDE) width = 2;
   for (int copy = 0; copy < at_copies[mode]; copy++)
     at_put(bits, (1u << width) - 1, (m->position[AT_M0 + i] + at_distance[mode][copy]) % AT_WIDTH);
 }
@@ -258,6 +260,13 @@ static void at_show_all(at_run* run) {
 static void at_end_line(at_run* run) {
   at_console* m = run->m;
   m->comb = 0;
+  if (m->stars) { /* 17 pulses a line, but not all of them move the missile on this line */
+    static const uint8_t moves[4] = {33, 0, 17, 18};
+    int x = m->position[AT_M0] + AT_WIDTH - moves[m->stars - 1];
+    m->position[AT_M0] = (uint8_t)(x % AT_WIDTH);
+    m->stars = (uint8_t)(m->stars % 4 + 1);
+    run->stale |= 1 << AT_M0;
+  }
   at_mirror(run);
   at_show_all(run);
 }
@@ -335,6 +344,7 @@ static void at_move(at_run* run, int32_t clock) {
   at_draw_to(run, m->cycle * 3);
   int combs = clock <= 60, late = clock >= 225, end = combs || late ? 76 : AT_BLANK;
   m->comb |= combs || late;
+  m->stars = 0;
   m->hmove = m->cycle;
   for (int i = 0; i < AT_OBJECTS; i++) {
     int moved = at_pulses(m, i, clock, 0, late ? 0 : end) +
@@ -456,6 +466,9 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
     case 0x22:
     case 0x23:
     case 0x24: /* HMxx */
+      if ((address & 0x3F) == 0x22 && m->cycle == m->hmove + 21 && m->motion[AT_M0] == 7 &&
+          value >> 4 == 6)
+        m->stars = AT_STARS_FIRST; /* the counter has just passed what it now waits for */
       m->motion[(address & 0x3F) - 0x20] = value >> 4;
       break;
     case 0x25:
