@@ -26,8 +26,8 @@ from jaxenvs.errors import JaxenvsError, ParameterError, missing_extra
 WIDTH = 160
 SHOWS = ("nothing", "screen", "rgb", "grayscale", "resized")  # what a call returns of its frames
 _TARGET = "jaxenvs_atari"
-_KINDS = ("2K", "4K", "F8", "F6", "F4", "FE", "E0", "F8SC", "F6SC", "F4SC", "FA")
-_BY_SIZE = {2048: "2K", 4096: "4K", 8192: "F8", 16384: "F6", 32768: "F4"}
+_KINDS = ("plain", "banks", "SC", "FE", "E0")  # of cartridges
+_SIZES = (2048, 4096, 8192, 16384)
 _NEVER = 0x2000  # an address that no cartridge has
 
 
@@ -163,7 +163,7 @@ def load(game: str, difficulty: int | None, folder: str | None) -> Title:
             f"{game} got difficulty={difficulty}; expected one of {list(rules.difficulties)}."
         )
     rom = _read(game, folder)
-    kind = rules.cartridge or _BY_SIZE[len(rom)]
+    kind = rules.cartridge or ("plain" if len(rom) <= 4096 else "banks")
     programs = [rules.programs.get(stage) for stage in STAGES]
     title = _Title(
         cart=_Cartridge(
@@ -174,7 +174,7 @@ def load(game: str, difficulty: int | None, folder: str | None) -> Title:
             height=rules.height,
             is_european=rules.height == 250,
             blanks_after_hmove=rules.comb,
-            hot=_NEVER if kind in ("2K", "4K") else 0x1000 if kind == "FE" else 0x1FE0,
+            hot=_NEVER if kind == "plain" else 0x1000 if kind == "FE" else 0x1FE0,
         ),
         rules=(ctypes.c_void_p * len(STAGES))(
             *(None if x is None else x.ctypes.data for x in programs)
@@ -211,8 +211,8 @@ def _read(game: str, folder: str | None) -> np.ndarray:
             ' of ale_py, or install it: pip install "jaxenvs[atari]".'
         )
     rom = np.fromfile(path, np.uint8)
-    if len(rom) not in _BY_SIZE:
-        sizes = ", ".join(str(size) for size in _BY_SIZE)
+    if len(rom) not in _SIZES:
+        sizes = ", ".join(map(str, _SIZES))
         raise ParameterError(f"{path} has {len(rom)} bytes; expected one of {sizes}.")
     return rom
 

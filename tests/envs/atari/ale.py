@@ -24,10 +24,10 @@ class Console(ctypes.Structure):
         *((name, ctypes.c_uint8) for name in ("jammed", "bus")),
         ("cycle", ctypes.c_int32),
         *((name, ctypes.c_uint8) for name in ("port_a", "port_b", "direction_a", "direction_b")),
-        *((name, ctypes.c_uint8) for name in ("timer", "shift", "expired_read", "timer_flag")),
+        *((name, ctypes.c_uint8) for name in ("timer", "shift", "expired_read")),
         *((name, ctypes.c_int32) for name in ("timer_set", "timer_reset")),
         ("bank", ctypes.c_uint8 * 4),
-        ("memory", ctypes.c_uint8 * 256),
+        ("memory", ctypes.c_uint8 * 128),
         ("color", ctypes.c_uint8 * 4),
         ("size", ctypes.c_uint8 * 2),
         ("control", ctypes.c_uint8),
@@ -41,10 +41,7 @@ class Console(ctypes.Structure):
         ("motion", ctypes.c_uint8 * _OBJECTS),
         ("position", ctypes.c_uint8 * _OBJECTS),
         ("restarted", ctypes.c_uint8 * 2),
-        *(
-            (name, ctypes.c_uint8)
-            for name in ("mirror", "comb", "vertical_sync", "vertical_blank", "stars", "pale")
-        ),
+        *((name, ctypes.c_uint8) for name in ("mirror", "comb", "vertical_blank", "stars", "pale")),
         *((name, ctypes.c_uint32) for name in ("playfield", "collisions")),
         *((name, ctypes.c_int32) for name in ("drawn", "sync_end", "dumped", "hmove")),
     )
@@ -121,7 +118,7 @@ def copy(ale: ALEInterface, into: np.ndarray) -> tuple[np.ndarray, int, int]:
     m.timer_set, m.timer_reset = timer_set - base, timer_reset - base
     m.cycle, m.drawn = cycles - base, 3 * (cycles - base)
     m.sync_end = _NEVER if tia[7] == _NEVER else tia[7] // 3 - base
-    m.vertical_sync, m.vertical_blank = tia[9:11]
+    m.vertical_blank = tia[10]
     m.size[:] = [x & 0x37 for x in tia[11:13]]
     m.color[:] = [x & 0xFE for x in tia[13:17]]
     m.control, m.mirror = tia[17] & 0x37, tia[17] & 1
@@ -144,7 +141,7 @@ def copy(ale: ALEInterface, into: np.ndarray) -> tuple[np.ndarray, int, int]:
             for i in range(4)
         ]
     if name.endswith("SC"):
-        m.memory[:128] = banks[2:130]
+        m.memory[:] = banks[2:130]
     game.paddle = saved["head"][0]
     first, height = (tia[1] - start) // 228, (tia[2] - tia[1]) // 228
     return np.frombuffer(bytes(game), np.uint8), first, height

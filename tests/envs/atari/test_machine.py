@@ -135,4 +135,4 @@ def test_the_layout_of_a_state_is_that_of_the_tests():
     from tests.envs.atari import ale as oracle
 
     title = machine.load(games()[0], None, None)
-    assert title.size == ctypes.sizeof(oracle.Game) == 560  # as the pages say
+    assert title.size == ctypes.sizeof(oracle.Game) == 432  # as the pages say

@@ -20,7 +20,7 @@ static void fill(void* bytes, size_t size) {
 }
 
 int main(void) {
-  static const int32_t sizes[] = {2048, 4096, 8192, 16384, 32768};
+  static const int32_t sizes[] = {2048, 4096, 8192, 16384};
   static uint8_t rom[32768], picture[250 * 160], shown[84 * 84];
   static int32_t code[2 * AT_RULE_LENGTH];
   px_colors colors;
@@ -33,11 +33,12 @@ int main(void) {
     for (int i = 0; round & 1 && i < 32768; i += 3) rom[i] = (uint8_t)(0x84 + (draw() & 3));
     fill(code, sizeof code);
     for (int i = 0; i < AT_RULE_LENGTH; i++) code[2 * i] &= 31;
-    title.cart.rom = rom, title.cart.kind = round % (AT_FA + 1);
-    title.cart.size = sizes[title.cart.kind < 2 ? title.cart.kind : 2 + draw() % 3];
+    title.cart.rom = rom, title.cart.kind = round % AT_KINDS;
+    title.cart.size = sizes[title.cart.kind == AT_PLAIN ? draw() % 2 : 2 + draw() % 2];
     title.cart.first_line = 34, title.cart.height = round % 7 ? 210 : 250;
     title.cart.is_european = round & 2, title.cart.blanks_after_hmove = 1;
-    title.cart.hot = title.cart.kind < 2 ? 0x2000 : title.cart.kind == AT_FE ? 0x1000 : 0x1FE0;
+    title.cart.hot = title.cart.kind == AT_FE ? 0x1000 : 0x1FE0;
+    if (title.cart.kind == AT_PLAIN) title.cart.hot = 0x2000;
     for (int i = 0; i < 6; i++) title.rules[i] = code;
     title.paddle = (int)(draw() % 3) - 1, title.switches = 0x3F, title.resets = 8;
     uint8_t memory[128];

@@ -27,47 +27,25 @@ static void at_map_all(at_run* run, int bank) {
 }
 
 static void at_insert(at_console* m, const at_cartridge* cart) {
-  int first = cart->kind == AT_F8 || cart->kind == AT_F8SC ? 1 : cart->kind == AT_FA ? 2 : 0;
-  for (int i = 0; i < 4; i++) m->bank[i] = (uint8_t)(4 * first + i);
-  if (cart->kind == AT_E0) /* the last quarter is always the last bank */
-    for (int i = 0; i < 4; i++) m->bank[i] = (uint8_t)(4 + i);
+  int first = cart->kind == AT_E0 || cart->size == 8192 ? 4 : 0; /* cartridges of 8 KiB end first */
+  for (int i = 0; i < 4; i++) m->bank[i] = (uint8_t)(first + i);
 }
 
 /* Switches banks if the address is one that does. */
 static void at_touch(at_run* run, uint16_t address) {
-  int a = address & 0x1FFF;
-  switch (run->cart->kind) {
-    case AT_F8:
-    case AT_F8SC:
-      if (a == 0x1FF8 || a == 0x1FF9) at_map_all(run, a - 0x1FF8);
-      break;
-    case AT_F6:
-    case AT_F6SC:
-      if (a >= 0x1FF6 && a <= 0x1FF9) at_map_all(run, a - 0x1FF6);
-      break;
-    case AT_F4:
-    case AT_F4SC:
-      if (a >= 0x1FF4 && a <= 0x1FFB) at_map_all(run, a - 0x1FF4);
-      break;
-    case AT_FA:
-      if (a >= 0x1FF8 && a <= 0x1FFA) at_map_all(run, a - 0x1FF8);
-      break;
-    case AT_E0:
-      if (a >= 0x1FE0 && a <= 0x1FF7) {
-        run->m->bank[(a - 0x1FE0) >> 3] = (uint8_t)(a & 7);
-        at_map(run);
-      }
-      break;
-    default: break;
+  int a = address & 0x1FFF, banks = run->cart->size >> 12;
+  if (run->cart->kind == AT_E0) {
+    if (a >= 0x1FE0 && a <= 0x1FF7) { /* the last quarter is always the last bank */
+      run->m->bank[(a - 0x1FE0) >> 3] = (uint8_t)(a & 7);
+      at_map(run);
+    }
+  } else if (run->cart->kind != AT_FE && a >= 0x1FFA - banks && a <= 0x1FF9) {
+    at_map_all(run, a - (0x1FFA - banks));
   }
 }
 
 /* Bytes of the cartridge's own memory: where they are written, then where they are read. */
-static inline int at_memory_size(const at_cartridge* cart) {
-  return cart->kind == AT_F8SC || cart->kind == AT_F6SC || cart->kind == AT_F4SC ? 128
-         : cart->kind == AT_FA                                                   ? 256
-                                                                                 : 0;
-}
+static inline int at_memory_size(const at_cartridge* cart) { return cart->kind == AT_SC ? 128 : 0; }
 
 static inline void at_open(at_run* run) {
   run->first_plain = (uint16_t)(0x1000 + 2 * at_memory_size(run->cart));

@@ -33,11 +33,11 @@ typedef struct {
   int32_t cycle;
   /* The RIOT. */
   uint8_t port_a, port_b, direction_a, direction_b; /* what was written to the ports */
-  uint8_t timer, shift, expired_read, timer_flag;   /* shift: log2 of cycles per count */
-  int32_t timer_set, timer_reset;                   /* when it was set; when its flag was reset */
+  uint8_t timer, shift, expired_read; /* shift: log2 of cycles per count */
+  int32_t timer_set, timer_reset;     /* when it was set; when it was read after it had expired */
   /* The cartridge. */
   uint8_t bank[4]; /* of each quarter of the 4 KiB that the processor sees, in units of 1 KiB */
-  uint8_t memory[256];
+  uint8_t memory[128];
   /* The TIA. */
   uint8_t color[4]; /* of player 0, player 1, playfield, background */
   uint8_t size[2], control, reflected[2], delayed[3]; /* NUSIZx, CTRLPF, REFPx, VDELx */
@@ -48,7 +48,7 @@ typedef struct {
   uint8_t restarted[2];   /* whether a player's first copy has to wait for the next line */
   uint8_t mirror;         /* the reflection of the playfield, as of the middle of the line */
   uint8_t comb;           /* whether HMOVE blanks the first 8 pixels of the line */
-  uint8_t vertical_sync, vertical_blank;
+  uint8_t vertical_blank;
   uint8_t stars; /* if not 0, HMOVE goes on moving the first missile: a line of the four, from 1 */
   uint8_t pale;  /* 1 if the picture has no color: the last frame had an odd number of lines */
   uint32_t playfield;     /* PF0, PF1, PF2 from left to right: bits 0 to 19 */
@@ -59,8 +59,9 @@ typedef struct {
   int32_t hmove;          /* the clock of the last HMOVE */
 } at_console;
 
-enum { AT_2K, AT_4K, AT_F8, AT_F6, AT_F4, AT_FE, AT_E0, AT_F8SC, AT_F6SC, AT_F4SC, AT_FA, AT_3F,
-       AT_E7, AT_UA, AT_DPC };
+/* Cartridges: without banks; with banks of 4 KiB, and with memory of their own (SC); banks by the
+ * place of subroutines (FE); banks of 1 KiB (E0). */
+enum { AT_PLAIN, AT_BANKS, AT_SC, AT_FE, AT_E0, AT_KINDS };
 
 typedef struct {
   const uint8_t* rom;

@@ -29,7 +29,7 @@ typedef struct {
   int32_t num_starts, starts[16]; /* actions at the end of a reset */
 } at_title;
 
-enum { AT_NO_PADDLE = 0, AT_OHMS = 408823, AT_OHMS_A_FRAME = 23000, AT_LEAST_OHMS = 27450,
+enum { AT_OHMS = 408823, AT_OHMS_A_FRAME = 23000, AT_LEAST_OHMS = 27450,
        AT_MOST_OHMS = 790196 };
 
 /* Which of fire, up, right, left, and down an action holds: bits 0 to 4. */

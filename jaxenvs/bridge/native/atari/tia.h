@@ -386,7 +386,6 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
         run->over = 1;
         m->sync_end = INT32_MAX;
       }
-      m->vertical_sync = value;
       break;
     case 0x01: /* VBLANK */
       if (m->vertical_blank & 0x80 && !(value & 0x80)) m->dumped = m->cycle;
