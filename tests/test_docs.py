@@ -32,8 +32,8 @@ PAGES = sorted(
 SLOW_PAGES = (
     *("extending/check_env.md", "extending/minigrid_level.md", "extending/rendering.md"),
     *("training.md", "training/own_parts.md", "training/schemes.md"),
-    *("usage/box2d.md", "usage/command_line.md", "usage/gpu.md", "usage/mujoco.md"),
-    *("usage/multi_agent.md", "usage/rollouts.md", "usage/wrappers.md"),
+    *("usage/atari.md", "usage/box2d.md", "usage/command_line.md", "usage/gpu.md"),
+    *("usage/mujoco.md", "usage/multi_agent.md", "usage/rollouts.md", "usage/wrappers.md"),
 )
 
 
