@@ -24,6 +24,7 @@ from jaxenvs.envs.atari.rules import STAGES, Rules, load_rules
 from jaxenvs.errors import JaxenvsError, ParameterError, missing_extra
 
 WIDTH = 160
+LARGEST = 32_767  # height or width of what "resized" shows, see native/atari/pixels.h
 SHOWS = ("nothing", "screen", "rgb", "grayscale", "resized")  # what a call returns of its frames
 _TARGET = "jaxenvs_atari"
 _KINDS = ("plain", "banks", "SC", "FE", "E0")  # of cartridges
@@ -136,8 +137,7 @@ class Title:
             one_life,
             num_threads or num_cores(),
         )
-        wanted = jnp.ones(1, bool)
-        game, numbers, shown = ffi.call(run, results, game, actions, wanted, before)
+        game, numbers, shown = ffi.call(run, results, game, actions, before)
         return game, numbers, shown.reshape((count, *shape))
 
     def shape(self, show: str, resized: tuple[int, int] = (84, 84)) -> tuple[int, ...]:
@@ -186,10 +186,12 @@ def load(game: str, difficulty: int | None, folder: str | None) -> Title:
         num_starts=len(rules.start),
         starts=(ctypes.c_int32 * 16)(*rules.start),
     )
-    text = b"".join([rom.tobytes(), repr((game, difficulty, rules)).encode()])
+    rest = [np.ravel(each).tobytes() for each in programs if each is not None]
+    text = b"".join([rom.tobytes(), *rest, repr((game, difficulty)).encode()])
     number = int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
-    _library().jaxenvs_atari_register(ctypes.c_int64(number), ctypes.byref(title))
-    _kept[number] = rom, programs
+    if number not in _kept:  # otherwise a program may be reading what is registered
+        _kept[number] = rom, programs
+        _library().jaxenvs_atari_register(ctypes.c_int64(number), ctypes.byref(title))
     return Title(rules, number, _library().jaxenvs_atari_size())
 
 

@@ -47,7 +47,7 @@ int main(void) {
     at_begin(&game, &title, memory, picture);
     for (int i = 0; i < 6; i++) {
       if (i % 2) fill(&game, sizeof game);
-      at_repair(&game, &title);
+      at_repair(&game);
       at_play(&game, &title, (int)draw(), picture);
     }
     if (title.cart.height == 210) px_observe(resize, colors.gray, picture, picture, shown);

@@ -17,7 +17,7 @@ namespace atari {
 
 namespace ffi = xla::ffi;
 
-// What a step shows of its last two frames. The same numbers are in envs/atari/console.py.
+// What a step shows of its last two frames. The same numbers are in envs/atari/machine.py.
 enum Show : int32_t { NOTHING, SCREEN, RGB, GRAY, RESIZED };
 
 struct Title {
@@ -129,16 +129,15 @@ int64_t size_of(int32_t how, const at_cartridge &cart, int rows, int columns) {
 // Plays frames of each game until an action is negative, or the game is over, or a life is lost if
 // it has but one.
 //
-// Operands: uint8[N, S] games, int32[N, F] actions, bool[N, 1] whether the result is used, and
-// uint8[N, K P], the last K pictures. Results: uint8[N, S], int32[N, 3]: reward, lives, and whether
-// the game is over; uint8[N, K P].
+// Operands: uint8[N, S] games, int32[N, F] actions, and uint8[N, K P], the last K pictures.
+// Results: uint8[N, S]; int32[N, 3], reward, lives, and whether the game is over; uint8[N, K P].
 ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id,
                 int32_t how, int32_t pooled, int32_t rows, int32_t columns, int32_t one_life,
                 int32_t threads) {
   const Title *title = find_title(id);
   if (!title) return ffi::Error::InvalidArgument("this program plays a game that was not loaded");
   auto games = *args.get<ffi::AnyBuffer>(0), actions = *args.get<ffi::AnyBuffer>(1);
-  auto wanted = *args.get<ffi::AnyBuffer>(2), seen = *args.get<ffi::AnyBuffer>(3);
+  auto seen = *args.get<ffi::AnyBuffer>(2);
   auto next = *rets.get<ffi::AnyBuffer>(0), numbers = *rets.get<ffi::AnyBuffer>(1);
   auto shown = *rets.get<ffi::AnyBuffer>(2);
   const int64_t size = next->dimensions().back(), frames = actions.dimensions().back();
@@ -161,12 +160,8 @@ ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
     auto result = (uint8_t *)next->untyped_data() + i * size;
     auto found = (int32_t *)numbers->untyped_data() + i * 3;
     auto pixels = (uint8_t *)shown->untyped_data() + i * whole;
-    if (!((const bool *)wanted.untyped_data())[row(wanted, i)]) {
-      std::memcpy(result, own, size);
-      return;
-    }
     std::memcpy(&game, own, size);
-    at_repair(&game, &title->game);
+    at_repair(&game);
     auto moves = (const int32_t *)actions.untyped_data() + row(actions, i);
     int64_t last = 0;
     while (last < frames && moves[last] >= 0) last++;

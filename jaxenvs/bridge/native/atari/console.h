@@ -46,7 +46,7 @@ typedef struct {
   uint8_t motion[AT_OBJECTS];
   uint8_t position[AT_OBJECTS];
   uint8_t restarted[2];   /* whether a player's first copy has to wait for the next line */
-  uint8_t mirror;         /* the reflection of the playfield, as of the middle of the line */
+  uint8_t mirror;         /* whether the right half of the playfield is reflected */
   uint8_t comb;           /* whether HMOVE blanks the first 8 pixels of the line */
   uint8_t vertical_blank;
   uint8_t stars; /* if not 0, HMOVE goes on moving the first missile: a line of the four, from 1 */
@@ -56,7 +56,7 @@ typedef struct {
   int32_t drawn;          /* clocks of the frame that have been drawn */
   int32_t sync_end;       /* the first cycle at which the end of VSYNC ends the frame */
   int32_t dumped;         /* when the capacitors of the paddles began to charge */
-  int32_t hmove;          /* the clock of the last HMOVE */
+  int32_t hmove;          /* when HMOVE was last written */
 } at_console;
 
 /* Cartridges: without banks; with banks of 4 KiB, and with memory of their own (SC); banks by the

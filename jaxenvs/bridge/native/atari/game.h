@@ -61,7 +61,7 @@ static inline int32_t at_clamp(int32_t value, int32_t least, int32_t most) {
 }
 
 /* Makes any bytes a game that can be played. */
-static void at_repair(at_game* game, const at_title* title) {
+static void at_repair(at_game* game) {
   at_console* m = &game->console;
   const int32_t long_ago = -(1 << 28);
   m->cycle = at_clamp(m->cycle, 0, 1 << 22);
@@ -79,7 +79,6 @@ static void at_repair(at_game* game, const at_title* title) {
   for (int i = 0; i < 2; i++) m->size[i] &= 0x37, m->restarted[i] &= 1;
   m->control &= 0x37, m->pale &= 1, m->stars = m->stars < 5 ? m->stars : 0;
   game->paddle = at_clamp(game->paddle, AT_LEAST_OHMS, AT_MOST_OHMS);
-  (void)title;
 }
 
 static int32_t at_rule(at_game* game, const at_title* title, int stage, int32_t otherwise) {

@@ -7,9 +7,9 @@
 #ifndef JAXENVS_ATARI_PIXELS_H
 #define JAXENVS_ATARI_PIXELS_H
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "console.h"
 
 /* PX_PORTABLE: only what every compiler and processor has; slower, with the same results. */
 #if defined(__GNUC__) && !defined(__clang__) && !defined(PX_PORTABLE)
@@ -38,7 +38,7 @@
 /* GCC vectorizes it at -O2 too. O3 would unroll its loops first, and then not see them. */
 #define PX_FAST PX_CLONES PX_OPTIMIZE("O2", "tree-vectorize", "vect-cost-model=dynamic")
 
-enum { PX_WIDTH = 160, PX_MAX_HEIGHT = 256, PX_LANES = 8 };
+enum { PX_MAX_HEIGHT = 256, PX_LANES = 8 };
 
 /* ---- Colors ---- */
 
@@ -114,7 +114,7 @@ static inline void px_to_rgb(const px_colors *colors, const uint8_t *screen, int
 /* Writes the greater of table[first[i]] and table[second[i]] for the pixels of a line. */
 static inline void px_pool_line(const uint8_t *table, const uint8_t *first, const uint8_t *second,
                                 uint8_t *values) {
-  for (int x = 0; x < PX_WIDTH; x++) {
+  for (int x = 0; x < AT_WIDTH; x++) {
     uint8_t one = table[first[x]], other = table[second[x]];
     values[x] = one > other ? one : other;
   }
@@ -146,21 +146,21 @@ PX_AVX2 static inline void px_pool_avx2(const uint8_t *table, const uint8_t *fir
   __m256i parts[8];
   for (int k = 0; k < 8; k++)
     parts[k] = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)bytes[k]));
-  for (int y = 0; y < height; y++, first += PX_WIDTH, second += PX_WIDTH, values += PX_WIDTH) {
-    const uint8_t *above = y ? first - PX_WIDTH : first, *above2 = y ? second - PX_WIDTH : second;
+  for (int y = 0; y < height; y++, first += AT_WIDTH, second += AT_WIDTH, values += AT_WIDTH) {
+    const uint8_t *above = y ? first - AT_WIDTH : first, *above2 = y ? second - AT_WIDTH : second;
     __m256i change = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
-    for (int x = 0; x < PX_WIDTH; x += 32) {
+    for (int x = 0; x < AT_WIDTH; x += 32) {
       __m256i a = px_load(first + x), b = px_load(second + x);
       odd = _mm256_or_si256(odd, _mm256_or_si256(a, b));
       change = _mm256_or_si256(change, _mm256_xor_si256(a, px_load(above + x)));
       change = _mm256_or_si256(change, _mm256_xor_si256(b, px_load(above2 + x)));
     }
     if (y && _mm256_testz_si256(change, change)) { /* most lines look like the one above */
-      memcpy(values, values - PX_WIDTH, PX_WIDTH);
+      memcpy(values, values - AT_WIDTH, AT_WIDTH);
     } else if (!_mm256_testz_si256(odd, _mm256_set1_epi8(1))) {
       px_pool_line(table, first, second, values);
     } else {
-      for (int x = 0; x < PX_WIDTH; x += 32) {
+      for (int x = 0; x < AT_WIDTH; x += 32) {
         __m256i a = px_load(first + x), b = px_load(second + x), differ = _mm256_xor_si256(a, b);
         __m256i value = px_look_up(parts, a);
         if (!_mm256_testz_si256(differ, differ))
@@ -181,7 +181,7 @@ static inline void px_pool(const uint8_t *table, const uint8_t *first, const uin
     return;
   }
 #endif
-  for (int i = 0; i < height * PX_WIDTH; i += PX_WIDTH)
+  for (int i = 0; i < height * AT_WIDTH; i += AT_WIDTH)
     px_pool_line(table, first + i, second + i, values + i);
 }
 
@@ -290,12 +290,12 @@ static inline px_resize *px_resize_new(int height, int rows, int columns) {
   if (rows < 1 || columns < 1 || rows > 32767 || columns > 32767) return NULL;
   px_resize *resize = (px_resize *)calloc(1, sizeof(px_resize));
   if (!resize) return NULL;
-  resize->enlarges = rows > height || columns > PX_WIDTH;
+  resize->enlarges = rows > height || columns > AT_WIDTH;
   resize->whole = 1;
   px_axis *axes[2] = {&resize->y, &resize->x};
   for (int i = 0; i < 2; i++) {
     px_axis *axis = axes[i];
-    axis->from = i ? PX_WIDTH : height, axis->to = i ? columns : rows;
+    axis->from = i ? AT_WIDTH : height, axis->to = i ? columns : rows;
     axis->taps = px_least((axis->from + axis->to - 1) / axis->to + 1, axis->from);
     if (axis->taps < 3) axis->taps = 3; /* three are taken at once */
     if (resize->enlarges) axis->taps = 2;
@@ -322,16 +322,16 @@ PX_UNFUSED static inline uint8_t px_shrink_pixel(const px_resize *resize, const 
   const px_axis *y = &resize->y, *x = &resize->x;
   if (resize->whole) {
     int height = y->from / y->to, width = x->from / x->to, sum = 0;
-    frame += row * height * PX_WIDTH + column * width;
+    frame += row * height * AT_WIDTH + column * width;
     for (int i = 0; i < height; i++)
-      for (int j = 0; j < width; j++) sum += frame[i * PX_WIDTH + j];
+      for (int j = 0; j < width; j++) sum += frame[i * AT_WIDTH + j];
     if (height == 2 && width == 2) return (uint8_t)((sum + 2) >> 2);
     return (uint8_t)px_round((float)sum * (1.0f / (float)(height * width)));
   }
-  frame += y->first[row] * PX_WIDTH + x->first[column];
+  frame += y->first[row] * AT_WIDTH + x->first[column];
   const float *down = y->weight + row * y->taps, *across = x->weight + column * x->taps;
   float sum = 0;
-  for (int i = 0; i < y->taps; i++, frame += PX_WIDTH) {
+  for (int i = 0; i < y->taps; i++, frame += AT_WIDTH) {
     float line = frame[0] * across[0] + frame[1] * across[1] + frame[2] * across[2];
     for (int j = 3; j < x->taps; j++) line += frame[j] * across[j];
     sum += line * down[i];
@@ -357,9 +357,9 @@ static inline uint16_t px_high(uint16_t value, uint16_t weight) {
 PX_FAST static void px_shrink_fast(const px_resize *resize, const uint8_t *frame,
                                    uint8_t *result) {
   const px_axis *y = &resize->y, *x = &resize->x;
-  uint16_t lines[PX_LANES][PX_WIDTH], across[PX_WIDTH][PX_LANES];
-  uint16_t high[PX_WIDTH * PX_LANES], low[PX_WIDTH * PX_LANES];
-  uint8_t pixels[PX_WIDTH * PX_LANES], doubts[PX_WIDTH * PX_LANES];
+  uint16_t lines[PX_LANES][AT_WIDTH], across[AT_WIDTH][PX_LANES];
+  uint16_t high[AT_WIDTH * PX_LANES], low[AT_WIDTH * PX_LANES];
+  uint8_t pixels[AT_WIDTH * PX_LANES], doubts[AT_WIDTH * PX_LANES];
   int columns = x->to, shift = resize->shift;
   uint16_t sum = (uint16_t)(y->sum * x->sum), near = (uint16_t)(2 * resize->slack);
   uint16_t offset = (uint16_t)(sum / 2 + resize->slack);
@@ -368,18 +368,18 @@ PX_FAST static void px_shrink_fast(const px_resize *resize, const uint8_t *frame
     int lanes = px_least(y->to - begin, PX_LANES);
     for (int lane = 0; lane < PX_LANES; lane++) {
       int row = begin + (lane < lanes ? lane : 0);
-      const uint8_t *source = frame + y->first[row] * PX_WIDTH;
+      const uint8_t *source = frame + y->first[row] * AT_WIDTH;
       const uint16_t *part = y->part + row * y->taps;
       uint16_t *line = lines[lane], part0 = part[0], part1 = part[1], part2 = part[2];
-      for (int i = 0; i < PX_WIDTH; i++)
-        line[i] = (uint16_t)(source[i] * part0 + source[i + PX_WIDTH] * part1 +
-                             source[i + 2 * PX_WIDTH] * part2);
+      for (int i = 0; i < AT_WIDTH; i++)
+        line[i] = (uint16_t)(source[i] * part0 + source[i + AT_WIDTH] * part1 +
+                             source[i + 2 * AT_WIDTH] * part2);
       for (int k = 3; k < y->taps; k++)
-        for (int i = 0; i < PX_WIDTH; i++)
-          line[i] = (uint16_t)(line[i] + source[i + k * PX_WIDTH] * part[k]);
+        for (int i = 0; i < AT_WIDTH; i++)
+          line[i] = (uint16_t)(line[i] + source[i + k * AT_WIDTH] * part[k]);
     }
     /* Turned, so that what is the same for all lines is done for all of them at once. */
-    for (int i = 0; i < PX_WIDTH; i++) {
+    for (int i = 0; i < AT_WIDTH; i++) {
       across[i][0] = lines[0][i], across[i][1] = lines[1][i];
       across[i][2] = lines[2][i], across[i][3] = lines[3][i];
       across[i][4] = lines[4][i], across[i][5] = lines[5][i];
@@ -433,7 +433,7 @@ static inline void px_enlarge(const px_resize *resize, const uint8_t *frame, uin
       const uint16_t *across = x->part + 2 * column;
       int sum = 2;
       for (int i = 0; i < 2; i++) {
-        const uint8_t *pixel = frame + (y->first[row] + i) * PX_WIDTH + x->first[column];
+        const uint8_t *pixel = frame + (y->first[row] + i) * AT_WIDTH + x->first[column];
         int line = pixel[0] * across[0] + pixel[1] * across[1];
         sum += (y->part[2 * row + i] * (line >> 4)) >> 16;
       }
@@ -459,7 +459,7 @@ static inline void px_resize_frame(const px_resize *resize, const uint8_t *frame
  * the two for each pixel, resized. For one screen, pass it twice. */
 static inline void px_observe(const px_resize *resize, const uint8_t *table, const uint8_t *first,
                               const uint8_t *second, uint8_t *result) {
-  uint8_t values[PX_MAX_HEIGHT * PX_WIDTH];
+  uint8_t values[PX_MAX_HEIGHT * AT_WIDTH];
   px_pool(table, first, second, resize->y.from, values);
   px_resize_frame(resize, values, result);
 }
