@@ -89,6 +89,11 @@ class Atari(Environment[AtariState]):
             for each in values:
                 check_integer(ParameterError, f"{name} got {field}", each)
         check_integer(ParameterError, f"{name} got noop_max", self.noop_max, least=0)
+        if len(self.screen_size) != 2 or max(self.screen_size) > machine.LARGEST:
+            raise ParameterError(
+                f"{name} got screen_size={self.screen_size}; expected a height and a width of at"
+                f" most {machine.LARGEST} pixels."
+            )
         _ = self._title  # raises if there is no such game
 
     @property

@@ -139,6 +139,8 @@ def test_starts_after_noops_differ(own_rom):
         ({"difficulty": 3}, r"difficulty=3; expected one of \[0, 1\]"),
         ({"noop_max": -1}, "noop_max"),
         ({"screen_size": (84, 0)}, "screen_size"),
+        ({"screen_size": (84, 32_768)}, "at most 32767 pixels"),
+        ({"screen_size": (84,)}, "expected a height and a width"),
         ({"roms_dir": "/nowhere"}, "no ROM /nowhere/breakout.bin.*ALE_ROMS_DIR"),
     ],
 )
