@@ -10,6 +10,7 @@ import re
 import shlex
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,45 @@ def alternate(samplers: Sequence[Sampler], repeats: int, min_seconds: float) -> 
     for repeat in range(repeats):
         for sampler in rotated(samplers, repeat):
             sampler.sample()
+
+
+def speeds(
+    contestants: Sequence[tuple[Callable[[int], float], int]], repeats: int, min_seconds: float
+) -> list[list[float]]:
+    """Returns the steps per second in each sample of contestants, which run in turn.
+
+    Each is a function for `Sampler`, and how many steps a call of the work takes.
+    """
+    samplers = [Sampler(run) for run, _ in contestants]
+    alternate(samplers, repeats, min_seconds)
+    return [
+        [sampler.calls * steps / taken for taken in sampler.seconds]
+        for sampler, (_, steps) in zip(samplers, contestants, strict=True)
+    ]
+
+
+def stepping(step: Callable[[Any], Any], space: Any, num_envs: int) -> Callable[[int], float]:
+    """Returns a function for `Sampler` that steps instances with random actions of a space."""
+    actions, calls_so_far = random_actions(space, (64, num_envs)), 0
+
+    def run(calls: int) -> float:
+        nonlocal calls_so_far
+        start = time.perf_counter()
+        for _ in range(calls):
+            step(actions[calls_so_far % len(actions)])
+            calls_so_far += 1
+        return time.perf_counter() - start
+
+    return run
+
+
+def random_actions(space: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns actions of one instance's space, Discrete or a Box: [*shape, ...]."""
+    random = np.random.default_rng(0)
+    if hasattr(space, "n"):
+        return random.integers(int(space.n), size=shape).astype(space.dtype)
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    return random.uniform(low, high, (*shape, *low.shape)).astype(low.dtype)
 
 
 def rotated(contestants: Iterable[Any], turn: int) -> list[Any]:

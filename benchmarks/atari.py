@@ -19,18 +19,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import jaxenvs
 from benchmarks._common import (
-    Sampler,
-    alternate,
     headline,
     new_parser,
     new_report,
     numbers,
     publish,
     quartiles,
+    random_actions,
+    speeds,
+    stepping,
     words,
 )
 
@@ -73,17 +73,16 @@ def _measure_case(
     game: str, num_envs: int, threads: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     with contextlib.ExitStack() as stack:
-        samplers, work = [], []
-        for name in options.contestants:
-            run, steps = stack.enter_context(CONTESTANTS[name](game, num_envs, threads))
-            samplers.append(Sampler(run))
-            work.append(steps * num_envs)
-        alternate(samplers, options.repeats, options.min_seconds)
+        made = [
+            stack.enter_context(CONTESTANTS[name](game, num_envs, threads))
+            for name in options.contestants
+        ]
+        runs = [(run, steps * num_envs) for run, steps in made]
+        found = speeds(runs, options.repeats, options.min_seconds)
     entries = []
-    for name, sampler, steps in zip(options.contestants, samplers, work, strict=True):
-        speeds = [sampler.calls * steps / taken for taken in sampler.seconds]
+    for name, measured in zip(options.contestants, found, strict=True):
         case = {"game": game, "num_envs": num_envs, "threads": threads, "contestant": name}
-        entries.append({**case, "steps_per_second": speeds})
+        entries.append({**case, "steps_per_second": measured})
         if not options.quiet:
             print(_row(entries[-1]), flush=True)
     return entries
@@ -116,7 +115,6 @@ def _parameters(game: str, threads: int, obs_type: str = "grayscale") -> dict[st
 def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
     env = jaxenvs.make_vec(ID, num_envs, **_parameters(game, threads, obs_type))
     steps = 16
-    n = env.single_action_space.n  # pyright: ignore[reportAttributeAccessIssue]
 
     @jax.jit
     def scan(state: Any, key: jax.Array, actions: jax.Array) -> Any:
@@ -129,7 +127,7 @@ def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
         return jax.lax.scan(step, (state, key, jnp.float32(0)), actions)[0]
 
     carry = jax.jit(env.reset)(jax.random.key(0))[0], jax.random.key(1)
-    actions = np.random.default_rng(0).integers(0, n, (steps, num_envs), np.int32)
+    actions = random_actions(env.single_action_space, (steps, num_envs))
 
     def run(calls: int) -> float:
         nonlocal carry
@@ -146,7 +144,7 @@ def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
 def _make_gym(game: str, num_envs: int, threads: int) -> Made:
     env = jaxenvs.make_gym(ID, num_envs, **_parameters(game, threads))
     env.reset(seed=0)
-    yield _loop(env.step, int(env.single_action_space.n), num_envs, np.int64), 1
+    yield stepping(env.step, env.single_action_space, num_envs), 1
     env.close()
 
 
@@ -160,7 +158,7 @@ def _envpool(game: str, num_envs: int, threads: int) -> Made:
         f"{name}-v5", "gymnasium", num_envs=num_envs, num_threads=threads, **same
     )
     pool.reset()
-    yield _loop(pool.step, int(pool.action_space.n), num_envs, np.int32), 1
+    yield stepping(pool.step, pool.action_space, num_envs), 1
     pool.close()
 
 
@@ -171,23 +169,8 @@ def _vector(game: str, num_envs: int, threads: int) -> Made:
     same = {"use_fire_reset": False, "reward_clipping": False, "noop_max": 30}
     env: Any = AtariVectorEnv(game=game, num_envs=num_envs, num_threads=threads, **same)
     env.reset()
-    yield _loop(env.step, int(env.single_action_space.n), num_envs, np.int64), 1
+    yield stepping(env.step, env.single_action_space, num_envs), 1
     env.close()
-
-
-def _loop(step: Callable[[Any], Any], n: int, num_envs: int, dtype: Any) -> Run:
-    actions = np.random.default_rng(0).integers(0, n, (64, num_envs)).astype(dtype)
-    taken = 0
-
-    def run(calls: int) -> float:
-        nonlocal taken
-        start = time.perf_counter()
-        for _ in range(calls):
-            step(actions[taken % len(actions)])
-            taken += 1
-        return time.perf_counter() - start
-
-    return run
 
 
 CONTESTANTS: dict[str, Callable[..., contextlib.AbstractContextManager[Any]]] = {

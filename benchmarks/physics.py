@@ -26,18 +26,18 @@ if __name__ == "__main__":  # before JAX reads it, so that programs have the thr
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import jaxenvs
 from benchmarks._common import (
-    Sampler,
-    alternate,
     headline,
     new_parser,
     new_report,
     numbers,
     publish,
     quartiles,
+    random_actions,
+    speeds,
+    stepping,
     words,
 )
 
@@ -93,21 +93,16 @@ def _measure_case(
     id: str, num_envs: int, names: Sequence[tuple[str, int]], options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     with contextlib.ExitStack() as stack:
-        samplers, work, compiled = [], [], []
-        for kind, threads in names:
-            make = CONTESTANTS[kind](id, num_envs, threads, options.steps)
-            run, steps, seconds = stack.enter_context(make)
-            samplers.append(Sampler(run))
-            work.append(steps * num_envs)
-            compiled.append(seconds)
-        alternate(samplers, options.repeats, options.min_seconds)
+        made = [
+            stack.enter_context(CONTESTANTS[kind](id, num_envs, threads, options.steps))
+            for kind, threads in names
+        ]
+        runs = [(run, steps * num_envs) for run, steps, _ in made]
+        found = speeds(runs, options.repeats, options.min_seconds)
     entries = []
-    for (kind, threads), sampler, steps, seconds in zip(
-        names, samplers, work, compiled, strict=True
-    ):
-        speeds = [sampler.calls * steps / taken for taken in sampler.seconds]
+    for (kind, threads), measured, (*_, seconds) in zip(names, found, made, strict=True):
         case = {"id": id, "num_envs": num_envs, "contestant": kind, "threads": threads}
-        entries.append({**case, "steps_per_second": speeds, "compile_seconds": seconds})
+        entries.append({**case, "steps_per_second": measured, "compile_seconds": seconds})
         if not options.quiet:
             print(_row(entries[-1]), flush=True)
     return entries
@@ -157,7 +152,7 @@ def _jit(id: str, num_envs: int, threads: int, steps: int, **parameters: Any) ->
         return jax.lax.scan(step, carry, actions)[0]
 
     carry = jax.jit(env.reset)(jax.random.key(0))[0], jax.random.key(1)
-    actions = jnp.asarray(_actions(env.single_action_space, (steps, num_envs)))
+    actions = jnp.asarray(random_actions(env.single_action_space, (steps, num_envs)))
     start = time.perf_counter()
     program = scan.lower(*carry, actions).compile()
     seconds = time.perf_counter() - start
@@ -181,7 +176,7 @@ def _make_gym(id: str, num_envs: int, threads: int, steps: int) -> Made:
     else:
         env = jaxenvs.make_gym(id, num_envs, **_of_threads(id, threads))
         env.reset(seed=0)
-        yield _loop(env.step, env.single_action_space, num_envs), 1, None
+        yield stepping(env.step, env.single_action_space, num_envs), 1, None
     env.close()
 
 
@@ -192,7 +187,7 @@ def _envpool(id: str, num_envs: int, threads: int, steps: int) -> Made:
     pool: Any = envpool.make(id, "gymnasium", num_envs=num_envs, num_threads=threads)
     pool.reset()
     try:
-        yield _loop(pool.step, pool.action_space, num_envs), 1, None
+        yield stepping(pool.step, pool.action_space, num_envs), 1, None
     finally:
         pool.close()
 
@@ -201,7 +196,7 @@ def _envpool(id: str, num_envs: int, threads: int, steps: int) -> Made:
 def _pool(id: str, num_envs: int, threads: int, steps: int) -> Made:
     with jaxenvs.make_pool(f"gymnasium/{id}", num_envs, num_workers=threads, seed=0) as pool:
         pool.reset()
-        yield _loop(pool.step, pool.single_action_space, num_envs), 1, None
+        yield stepping(pool.step, pool.single_action_space, num_envs), 1, None
 
 
 @contextlib.contextmanager
@@ -228,20 +223,6 @@ def _of_threads(id: str, threads: int) -> dict[str, int]:
     return {"num_threads": threads} if "num_threads" in jaxenvs.make(id).parameters else {}
 
 
-def _loop(step: Callable[[Any], Any], space: Any, num_envs: int) -> Run:
-    actions, calls_so_far = _actions(space, (64, num_envs)), 0
-
-    def run(calls: int) -> float:
-        nonlocal calls_so_far
-        start = time.perf_counter()
-        for _ in range(calls):
-            step(actions[calls_so_far % len(actions)])
-            calls_so_far += 1
-        return time.perf_counter() - start
-
-    return run
-
-
 def _one(env: Any) -> Run:
     """Returns a loop over one instance that resets it when an episode ends."""
     env.reset(seed=0)
@@ -251,15 +232,7 @@ def _one(env: Any) -> Run:
         if terminated or truncated:
             env.reset()
 
-    return _loop(step, env.action_space, 1)
-
-
-def _actions(space: Any, shape: tuple[int, ...]) -> np.ndarray:
-    random = np.random.default_rng(0)
-    if hasattr(space, "n"):
-        return random.integers(int(space.n), size=shape).astype(space.dtype)
-    low, high = np.asarray(space.low), np.asarray(space.high)
-    return random.uniform(low, high, (*shape, *low.shape)).astype(low.dtype)
+    return stepping(step, env.action_space, 1)
 
 
 if __name__ == "__main__":
