@@ -105,7 +105,12 @@ def step(
         found = _call(plan, mode, changes, kept, True, qpos, qvel, writes)
         return found.kept, found.diverged, found.data.arrays, found.precise.arrays
 
-    inputs = state.qpos, state.qvel, control, state.kept, (dict(changes), poses)
+    kept = state.kept
+    if kept is None and _derives(plan):  # of a start that is simulated before an episode begins
+        only = dataclasses.replace(plan, fields=(), precise=())
+        _, constants = _parts(plan, start(only, changes, state.qpos, state.qvel).kept)
+        kept = _joined(_parts(plan, None)[0], constants)
+    inputs = state.qpos, state.qvel, control, kept, (dict(changes), poses)
     return simulated(plan, *_with_derivatives(plan, call)(*inputs))
 
 
@@ -233,7 +238,7 @@ def _call(
     precise = [(name, "float64") for name in plan.precise if engine.has(name)]
     row, constants = _parts(plan, kept)
     made: list[str] = []  # arrays of the model that follow from those of the user
-    if any(name in model._setconst_inputs for name in plan.physics):
+    if _derives(plan):
         if mode & _START:
             made = engine.constants
         elif not constants:
@@ -275,6 +280,11 @@ def _call(
     constants = dict(zip(made, found[len(seen) :], strict=True)) or constants
     data, exact = dict(seen[: len(fields)]), dict(seen[len(fields) :])
     return simulated(plan, _joined(row, constants), flags[0] != 0, data, exact)
+
+
+def _derives(plan: Plan) -> bool:
+    """Returns whether arrays of the model follow from those of the user."""
+    return any(name in plan.original._setconst_inputs for name in plan.physics)
 
 
 def _parts(plan: Plan, kept: Any) -> tuple[jax.Array, dict[str, jax.Array]]:

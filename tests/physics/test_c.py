@@ -252,6 +252,27 @@ def test_changed_arrays_equal_a_changed_model(name, is_callback, monkeypatch):
         assert_same(own, reference(qvel[i], controls[i], changed))
 
 
+def test_a_start_that_is_simulated_has_the_changed_model():
+    pytest.importorskip("dm_control")
+    with jax.enable_x64(True):
+        env = jaxenvs.make("dm_control/cheetah-run", dtype="float64").unwrapped
+        masses = 1.3 * env._original.body_mass
+        env = env.replace(physics={"body_mass": masses})
+        key = jax.random.key(3)
+        state, _ = jax.jit(env.reset)(key)
+        changed = copy.copy(env._original)
+        changed.body_mass[:] = masses
+        data = mujoco.MjData(changed)
+        mujoco.mj_setConst(changed, data)
+        mujoco.mj_resetData(changed, data)
+        is_limited = changed.jnt_limited.astype(bool)
+        data.qpos[:] = np.where(is_limited, env._random_joints(key), env._qpos0)
+        for _ in range(200):
+            mujoco.mj_step(changed, data)
+        np.testing.assert_array_equal(state.qpos, data.qpos)
+        np.testing.assert_array_equal(state.qvel, data.qvel)
+
+
 @pytest.mark.parametrize("is_callback", [False, True])
 def test_each_instance_has_its_own_terrain(is_callback, monkeypatch):
     use(is_callback, monkeypatch)
