@@ -200,6 +200,11 @@ def change(model: mujoco.MjModel, changes: Mapping[str, np.ndarray]) -> None:
         setattr(owner, last, value.reshape(array.shape) if np.ndim(array) else value.item())
 
 
+def array(model: mujoco.MjModel, name: str) -> np.ndarray:
+    """Returns an array of a model by its name, such as "opt.gravity"."""
+    return np.array(functools.reduce(getattr, name.split("."), model))
+
+
 def restore(original: mujoco.MjModel, data: mujoco.MjData, state: Any) -> None:
     """Puts positions and velocities of a task's state, in NumPy, into MuJoCo's data."""
     del original

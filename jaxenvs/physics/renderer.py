@@ -151,6 +151,7 @@ class _Canvas:
         size = model.vis.global_
         size.offwidth, size.offheight = renderer.width, renderer.height
         self.data, self.original = mujoco.MjData(model), original
+        self.changed: dict[str, np.ndarray] = {}  # what the original has, of arrays that differ
         self.gl = mujoco.GLContext(renderer.width, renderer.height)
         atexit.register(self.gl.free)
         self.gl.make_current()
@@ -174,6 +175,8 @@ class _Canvas:
         """Replaces arrays of the model."""
         self.gl.make_current()
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
+        changes = {**self.changed, **changes}
+        self.changed = {name: models.array(self.original, name) for name in changes}
         models.change(self.model, changes)
         if "hfield_data" in changes:
             mujoco.mjr_uploadHField(self.model, self.context, 0)

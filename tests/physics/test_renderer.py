@@ -48,6 +48,15 @@ def check(domain, task, camera):
         expected = physics.render(48, 64, camera_id=camera)
         np.testing.assert_array_equal(pictures[i], expected)
 
+def check_that_changes_go(renderer=Renderer(32, 32, camera=0)):
+    env = jaxenvs.make("dm_control/cheetah-run", renderer=renderer).unwrapped
+    state, _ = env.reset(jax.random.key(0))
+    before = np.asarray(env.render(state))
+    wide = env.replace(physics={"geom_size": 2 * env._original.geom_size})
+    assert (np.asarray(wide.render(wide.reset(jax.random.key(0))[0])) != before).any()
+    np.testing.assert_array_equal(env.render(state), before)
+
+check_that_changes_go()
 check("cheetah", "run", 0)
 check("reacher", "hard", "fixed")
 check("quadruped", "escape", -1)
