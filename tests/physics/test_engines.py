@@ -4,10 +4,12 @@ import importlib.util
 import types
 
 import jax
+import numpy as np
 import pytest
 
 import jaxenvs
 from jaxenvs import physics
+from jaxenvs.errors import MissingExtraError
 from jaxenvs.faces.gym_env import innermost
 
 SMALL = "InvertedPendulum-v5"
@@ -51,3 +53,24 @@ def test_interfaces_choose_for_the_device_they_run_on(monkeypatch):
     for make in (jaxenvs.make_gym, jaxenvs.make_dm):
         assert innermost(make(SMALL).env).engine == "c"
         assert innermost(make(SMALL, 2).env).engine == "c"
+
+
+def test_every_class_of_tasks_takes_other_masses():
+    """Shapes alone tell whether resets and steps pass on what follows from the masses."""
+    by_class = {
+        spec.entry_point: id
+        for id, spec in jaxenvs.registry.items()
+        if str(spec.entry_point).startswith(
+            ("jaxenvs.envs.mujoco", "jaxenvs.envs.dm_control", "jaxenvs.envs.robotics")
+        )
+    }
+    for id in by_class.values():
+        try:
+            env = jaxenvs.make(id).unwrapped
+        except MissingExtraError:
+            continue
+        env = env.replace(physics={"body_mass": 1.1 * env._original.body_mass})
+        key = jax.random.key(0)
+        state, _ = jax.eval_shape(env.reset, key)
+        after, _ = jax.eval_shape(env.step, state, np.zeros(env.action_space.shape, "f"), key)
+        assert jax.tree.structure(after) == jax.tree.structure(state), id

@@ -122,7 +122,8 @@ class Fetch(GoalTask[FetchState]):
                 moved = self._engine.step(plan, changes, state, control, mocap=mocap)
                 qpos = moved.data.qpos.at[fingers].set(0)
                 # A place that is not a number does not stay.
-                kept = jnp.where(moved.diverged, state.kept, moved.kept)
+                stays = functools.partial(jnp.where, moved.diverged)
+                kept = jax.tree.map(stays, state.kept, moved.kept)
                 seen = self._engine.start(self._plan, changes, qpos, moved.data.qvel, kept)
             else:
                 seen = moved = self._engine.step(self._plan, changes, state, control, mocap=mocap)
