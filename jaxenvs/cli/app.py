@@ -116,7 +116,7 @@ fastest. The environments take random actions.
 examples:
   jaxenvs tune gymnasium/CartPole-v1 --num-envs 64
   jaxenvs tune gymnasium/Ant-v5 --num-envs 16 --batch-size 8
-  jaxenvs tune ALE/Pong-v5 --num-envs 16 --dry-run""",
+  jaxenvs tune gymnasium/ALE/Pong-v5 --num-envs 16 --dry-run""",
     "doctor": """\
 Show the installation: versions, devices, cores, memory, the native part of the host bridge,
 extras, environment variables. Exits with 2 if JAX does not start, or if a requested part is
@@ -204,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="set a hyperparameter, actor.NAME, storage.NAME or scheme.NAME; can be repeated",
+        help="set a hyperparameter, or (actor|storage|scheme|env).NAME; can be repeated",
     )
     for name, what in (
         ("--num-envs", "instances (default: tuned)"),

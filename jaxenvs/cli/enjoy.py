@@ -57,7 +57,7 @@ def _episodes(
     if config.is_hosted:
         yield from _hosted_episodes(config, policy, keys, options.max_steps)
         return
-    env = config.wrapped(jaxenvs.make(config.id), training=False)
+    env = config.wrapped(config.make_instance(), training=False)
     for key in keys:
         yield play(env, policy, key, max_steps=options.max_steps)
 

@@ -70,7 +70,7 @@ def _settings_of(config: Config) -> dict[str, Any]:
     }
     for name in ("seed", "save_every", "evaluate_every", "evaluation_episodes"):
         settings.pop(name, None)
-    for table in ("settings", "actor", "storage", "scheme"):
+    for table in ("settings", "actor", "storage", "scheme", "env"):
         settings |= {f"{table}.{name}": value for name, value in getattr(complete, table).items()}
     if complete.wrappers:
         settings["wrappers"] = [each["type"] for each in complete.wrappers]

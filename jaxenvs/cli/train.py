@@ -16,7 +16,6 @@ from jaxenvs.cli._console import console
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
 from jaxenvs.errors import MissingExtraError, TrainingError, closest
-from jaxenvs.factory import make
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training import Learner, Scheme
 from jaxenvs.training.collection import WINDOW
@@ -114,7 +113,7 @@ def _check(config: Config, seeds: int | None) -> None:
         _check_seeds(config, scheme, seeds)
     if config.is_hosted:  # checking would start processes
         return
-    make(config.id)
+    config.make_instance()
     _ = TrainingSpec(scheme, config.total_steps, config.seed).train
 
 

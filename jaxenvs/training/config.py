@@ -19,7 +19,7 @@ import flax.linen as nn
 import numpy as np
 
 from jaxenvs import _entry_points, spaces, struct, wrappers
-from jaxenvs.core import VectorEnv, Wrapper
+from jaxenvs.core import Environment, VectorEnv, Wrapper
 from jaxenvs.errors import (
     TrainingError,
     UnknownEnvironmentError,
@@ -93,7 +93,8 @@ _KINDS: dict[str, tuple[dict[str, Any], type]] = {
 _MEMORY_SIZE = 128
 _ROWS = 200  # approximate number of rows of metrics if `report_every` is None
 _GENERAL = ("default", "continuous", "bsuite")  # tables of tuned.toml that are not for one id
-_TABLES = ("settings", "actor", "storage", "scheme")
+_PARTS = ("settings", "actor", "storage", "scheme")
+_TABLES = (*_PARTS, "env")
 _COUNTS = (
     *("num_envs", "unroll_length", "total_steps", "report_every"),
     *("save_every", "evaluate_every", "evaluation_episodes"),
@@ -114,6 +115,8 @@ class Config:
 
     Instead of a name, `algorithm` and every `type` can be "module:Class" or "file.py:Class", for a
     part of your own.
+
+    `env` holds parameters of the environment, which `make` takes, or `make_vec` if it is hosted.
 
     `scheme` has the fields of `Scheme`. `collection` and `gradients` are "central", "remote:4",
     "remote:4:async", or a table of the arguments of `remote`, such as
@@ -147,6 +150,7 @@ class Config:
     actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scheme: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    env: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its parameters
     wrappers: Sequence[Any] = ()  # around each instance, the innermost first
 
     def __post_init__(self) -> None:
@@ -169,7 +173,7 @@ class Config:
                     f"a configuration got {table}={quoted(given[table])}; it takes a table of names"
                     " and values."
                 )
-            vars(self)[table] = self._checked_table(table)
+            vars(self)[table] = dict(given[table]) if table == "env" else self._checked_table(table)
         if isinstance(self.wrappers, str | Mapping) or not isinstance(self.wrappers, Sequence):
             raise TrainingError(
                 f"a configuration got wrappers={quoted(self.wrappers)}; it takes a list of names"
@@ -258,7 +262,7 @@ class Config:
             if table not in _TABLES:
                 raise TrainingError(
                     f'a configuration got the setting "{dotted}".  Write actor.NAME, storage.NAME,'
-                    " scheme.NAME, or NAME alone for a hyperparameter of the algorithm."
+                    " scheme.NAME, env.NAME, or NAME alone for a hyperparameter of the algorithm."
                 )
             if "." not in dotted:
                 self._check_is_own(dotted)
@@ -342,15 +346,23 @@ class Config:
         """
         number = self.num_envs if num_envs is None else num_envs
         if self.is_hosted:
-            env = make_vec(self.id, number)
+            env = make_vec(self.id, number, **self._parameters())
             try:
                 return self.wrapped(env, training=training)
             except BaseException:
                 env.close()  # pyright: ignore[reportAttributeAccessIssue] it is hosted
                 raise
         batched = self._batched() if training else ()
-        env = self.wrapped(make(self.id), training=training, num_envs=number)
+        env = self.wrapped(self.make_instance(), training=training, num_envs=number)
         return vectorize(env, number, batched=batched)
+
+    def make_instance(self) -> Environment:
+        """Returns one native environment, without its wrappers."""
+        return make(self.id, **self._parameters())
+
+    def _parameters(self) -> dict[str, Any]:
+        # TOML has no tuples.
+        return {name: tuple(x) if isinstance(x, list) else x for name, x in self.env.items()}
 
     def wrapped(self, env: Any, *, training: bool, num_envs: int | None = None) -> Any:
         """Wraps an environment, single or vectorized, see `make_env`.
@@ -388,10 +400,10 @@ class Config:
             TrainingError: the entries of the scheme contradict each other.
         """
         is_native, env = not self.is_hosted, self.id
-        if self.wrappers or (is_native and (self.imports or ":" in self.id)):
+        if self.wrappers or self.env or (is_native and (self.imports or ":" in self.id)):
             # Made here, since other processes might not find it.
             is_one = is_native and not self._batched()
-            env = self.wrapped(make(self.id), training=True) if is_one else self.make_env
+            env = self.wrapped(self.make_instance(), training=True) if is_one else self.make_env
         places: dict[str, Any] = {
             name: _place(name, value) if name in _PLACES else value
             for name, value in self.scheme.items()
@@ -461,13 +473,13 @@ class Config:
 
     def _env(self, num_envs: int) -> Any:
         _ = self.is_hosted  # imports modules
-        return self.make_env(num_envs) if self.wrappers else self.id
+        return self.make_env(num_envs) if self.wrappers or self.env else self.id
 
     def _check_is_own(self, name: str) -> None:
         """Raises an error if a setting belongs to another table."""
         if name in self._of_table("settings")[1]:
             return
-        others = [f"{table}.{name}" for table in _TABLES[1:] if name in self._of_table(table)[1]]
+        others = [f"{table}.{name}" for table in _PARTS[1:] if name in self._of_table(table)[1]]
         if others:
             raise TrainingError(
                 f'{self.algorithm} has no setting "{name}".  Write {" or ".join(others)}.'

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs.errors import TrainingError, UnknownEnvironmentError
+from jaxenvs.errors import TrainingError, UnknownEnvironmentError, UnknownParameterError
 from jaxenvs.factory import make_vec
 from jaxenvs.registry import registry
 from jaxenvs.training import (
@@ -330,6 +331,23 @@ def test_wrappers_are_saved_in_the_config_and_wrap_instances(tmp_path):
     assert config.make_train(num_envs=2).env.num_envs == 2
     train = config.make_train(env="CartPole-v1")
     assert train.env.single_observation_space.shape == (4,)
+
+
+def test_parameters_of_the_environment_are_saved_and_used(tmp_path):
+    config = config_for("PPO", "CartPole-v1").with_settings({"env.gravity": 5.0})
+    assert config.replace(env={"size": [2, 3]})._parameters() == {"size": (2, 3)}
+    config = Config.read(config.write(tmp_path / "config.toml"))
+    train = config.make_train(total_steps=1_000)
+    for made in (config.make_instance(), config.make_env(2), train.env, config.make_scheme().env):
+        assert made.parameters["gravity"] == 5.0
+    with pytest.raises(UnknownParameterError, match="gravity"):
+        config.with_settings({"env.gravty": 1}).make_env()
+    hosted = Config("gymnasium/CartPole-v1", "PPO", 2, 8, 64, env={"sutton_barto_reward": True})
+    envs = hosted.replace(env={**hosted.env, "backend": "serial"}).make_env()
+    state, key = envs.reset(jax.random.key(0))[0], jax.random.key(1)
+    _, timestep = envs.step(state, jnp.zeros(2, jnp.int32), key)
+    assert (timestep.reward == 0).all()
+    envs.close()
 
 
 def test_mountain_car_has_sticky_actions_only_in_training():
