@@ -143,9 +143,9 @@ def make_vec(
     For a native id this is `vectorize(make(id), num_envs)`, with the arguments and errors of
     `vectorize` and `make`.
 
-    For an id of another library, such as "gymnasium/CartPole-v1" or "ALE/Pong-v5", it is a
-    `HostEnv` over `make_pool(id, num_envs)`, which uses worker processes, or EnvPool's own threads
-    for "envpool/...". Close such an environment after use. For several agents, such as
+    For an id of another library, such as "gymnasium/CartPole-v1", it is a `HostEnv` over
+    `make_pool(id, num_envs)`, which uses worker processes, or EnvPool's own threads for
+    "envpool/...". Close such an environment after use. For several agents, such as
     "pettingzoo/...", it returns `MultiAgentTimeStep`s.
 
     Args:
@@ -355,6 +355,7 @@ def _check_params(
         )
     for name in params:
         if name not in names:
+            _check_not_misplaced(id, [name])
             raise UnknownParameterError(
                 f'{id} has no parameter "{name}".{closest(name, [*names, "time_limit"])}'
                 f"  `jaxenvs info {id}` shows all parameters."
@@ -363,13 +364,20 @@ def _check_params(
 
 
 def _check_not_misplaced(id: str, params: Iterable[str]) -> None:
-    """Raises UnknownParameterError if a parameter is an argument of `make_vec`, or Gymnasium's."""
-    batch = inspect.getfullargspec(make_vec)
+    """Raises UnknownParameterError if one is an argument of a batch or a pool, or Gymnasium's."""
+    from jaxenvs.bridge.making import make_pool
+
+    batch, pool = inspect.getfullargspec(make_vec), inspect.getfullargspec(make_pool)
     for name in params:
         if name == "max_episode_steps":
             fix = "Pass time_limit, the number of steps after which an episode is truncated"
         elif name in (*batch.args, *batch.kwonlyargs):
             fix = f'It is an argument for batches: jaxenvs.make_vec("{id}", num_envs, ...)'
+        elif name in pool.kwonlyargs:
+            fix = (
+                "It is an argument for pools, of environments that are not JAX:"
+                f' jaxenvs.make_pool("{id}", num_envs, ...)'
+            )
         else:
             continue
         raise UnknownParameterError(f'{id} has no parameter "{name}".  {fix}.')

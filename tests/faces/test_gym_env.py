@@ -432,6 +432,7 @@ def test_gymnasium_s_wrappers_work():
         ({"device": 3}, ParameterError, "device=3 is not a device"),
         ({"max_episode_steps": 20}, UnknownParameterError, "Pass time_limit"),
         ({"reset_chunk": 2}, UnknownParameterError, "an argument for batches"),
+        ({"num_workers": 2}, UnknownParameterError, r"for pools.*make_pool\("),
         ({"gravitty": 1.0}, UnknownParameterError, "gravity"),
         ({"time_limit": 0}, ParameterError, "time.limit"),
     ],
