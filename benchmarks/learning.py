@@ -234,7 +234,7 @@ TASKS = (
     Task(
         "DQN ALE/Pong-v5",
         Config(
-            "ALE/Pong-v5",
+            "gymnasium/ALE/Pong-v5",
             "DQN",
             num_envs=8,
             unroll_length=4,

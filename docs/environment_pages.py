@@ -33,6 +33,7 @@ SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
 FRAMES, FPS, COLORS = 48, 20, 32
 TITLES = {
+    "atari": "Atari",
     "babyai": "BabyAI",
     "box2d": "Box2D",
     "bsuite": "bsuite",
@@ -47,14 +48,20 @@ TITLES = {
 _LEVELS = "Observations, actions, and rewards: see [what levels share]", "usage/minigrid.md"
 _PHYSICS = "Engines, precision, and other physics: see [MuJoCo tasks]", "usage/mujoco.md"
 _ROBOTICS = "Goals, oddities, and engines: see [Mazes and Fetch]", "usage/robotics.md"
+_ATARI = "Options, preprocessing, and exactness: see [Atari games]", "usage/atari.md"
 _BOX2D = "Precision and speed: see [Box2D tasks]", "usage/box2d.md"
 GUIDES = {
+    "atari": _ATARI,
     "babyai": _LEVELS,
     "box2d": _BOX2D,
     "dm_control": _PHYSICS,
     "minigrid": _LEVELS,
     "mujoco": _PHYSICS,
     "robotics": _ROBOTICS,
+}
+# Of these families, only some ids have a picture.
+PICTURED = {
+    "atari": ("Breakout", "MontezumaRevenge", "MsPacman", "Pong", "Seaquest", "SpaceInvaders"),
 }
 # The environments in the picture of the README, in rows.
 TILES = (
@@ -78,7 +85,7 @@ def main() -> None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")
     PICTURES.mkdir(parents=True, exist_ok=True)
-    known = {picture(spec): spec for spec in specs()}
+    known = {path: spec for spec in specs() if (path := picture(spec))}
     for path in PICTURES.glob("*.gif"):
         if path not in known:
             path.unlink()
@@ -124,8 +131,7 @@ def index_page(families: dict[str, Environments]) -> str:
         "- **Solved at** is the mean return at which the task counts as solved.",
         "- **Compared with** is the reference that the tests compare with.",
         "",
-        "To run environments of other libraries, such as Atari, see"
-        " [The host bridge](../bridge/index.md).",
+        "To run environments of other libraries, see [The host bridge](../bridge/index.md).",
     ]
     for family, environments in families.items():
         lines += ["", f"## {title(family)}", ""]
@@ -134,12 +140,16 @@ def index_page(families: dict[str, Environments]) -> str:
         for cls, entries in environments.items():
             link = relative(page_of(cls, entries[0]), PAGES)
             summary = read_docstring(cls)[0]
+            others = [f"`{spec.id}`" for spec in entries if not picture(spec)]
             lines += [
                 f"| {image(spec, PAGES)} | [{spec.id}]({link}) | {summary}"
                 f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
                 f" | {spec.compared_with or '—'} |"
                 for spec in entries
+                if picture(spec)
             ]
+            if others:
+                lines += ["", f"[{len(others)} more]({link}): {', '.join(others)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -157,7 +167,7 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
         "```python",
         "import jaxenvs",
         "",
-        f'env = jaxenvs.make("{entries[-1].id}")',
+        f'env = jaxenvs.make("{[spec.id for spec in entries if picture(spec)][-1]}")',
         "```",
         "",
         "| | id | parameters | time limit | solved at | compared with |",
@@ -396,8 +406,11 @@ def page_of(cls: type, spec: jaxenvs.EnvSpec) -> Path:
     return PAGES / spec.family / f"{cls.__name__}.md"
 
 
-def picture(spec: jaxenvs.EnvSpec) -> Path:
+def picture(spec: jaxenvs.EnvSpec) -> Path | None:
     """Returns the path of an id's picture, which tasks with other goals or rewards share."""
+    names = PICTURED.get(spec.family)
+    if names and not any(f"/{name}-v" in spec.id for name in names):
+        return None
     name = re.sub(r"(_Diverse_GR?)?(Dense)?(?=-v\d+$)", "", spec.id.replace("/", "-"))
     name = re.sub(r"(?<=dog-)\w+$", "fetch", name)  # a picture of the dog takes minutes
     return PICTURES / f"{name}.gif"
@@ -408,7 +421,8 @@ def certificate(spec: jaxenvs.EnvSpec) -> Path:
 
 
 def image(spec: jaxenvs.EnvSpec, folder: Path) -> str:
-    return f"![{spec.id}]({relative(picture(spec), folder)})"
+    path = picture(spec)
+    return f"![{spec.id}]({relative(path, folder)})" if path else ""
 
 
 def relative(path: Path, folder: Path) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
@@ -30,6 +31,32 @@ def call(
         *operands: arrays of rank 1.
     """
     return _batched(run, tuple(results), ())(*operands)
+
+
+def call_on_host(
+    target: str, shapes: Sequence[Any], *operands: jax.Array, **attributes: Any
+) -> Sequence[jax.Array]:
+    """Calls a target that is compiled for CPUs only.
+
+    In programs for other devices, a callback calls it on the host with copies of the operands.
+    """
+
+    def direct(*operands: jax.Array) -> Sequence[jax.Array]:
+        return jax.ffi.ffi_call(target, shapes)(*operands, **attributes)
+
+    on_host = jax.jit(direct)
+
+    def call_back(*operands: Any) -> list[np.ndarray]:
+        with jax.default_device(jax.devices("cpu")[0]):
+            return [np.asarray(x) for x in on_host(*map(np.asarray, operands))]
+
+    if jax.default_backend() == "cpu":
+        return direct(*operands)
+    return jax.lax.platform_dependent(
+        *operands,
+        cpu=direct,
+        default=lambda *operands: jax.pure_callback(call_back, shapes, *operands),
+    )
 
 
 def _batched(run: Run, results: tuple[Any, ...], batch: tuple[int, ...]) -> Any:

@@ -9,8 +9,8 @@ import pytest
 
 import jaxenvs
 
-# Families whose models come from packages that are not installed everywhere.
-MODELS = {"dm_control": "dm_control", "robotics": "gymnasium_robotics"}
+# Families whose models or ROMs come from packages that are not installed everywhere.
+MODELS = {"atari": "ale_py", "dm_control": "dm_control", "robotics": "gymnasium_robotics"}
 IDS = sorted(
     id
     for id, spec in jaxenvs.registry.items()
@@ -28,6 +28,7 @@ EXAMPLES_OF_LEVELS = (
 # Programs of these families take long to compile. The certificates have all their ids.
 PHYSICS = ("box2d", "dm_control", "mujoco", "robotics")
 EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
+LARGE = ("ALE/Adventure-v5",)  # whose observations are too large for trajectories of large batches
 # Examples whose programs take longest to compile. Their cases are marked slow.
 SLOW_TO_COMPILE = (
     "BabyAI-GoToLocalS5N2-v0",

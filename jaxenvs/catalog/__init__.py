@@ -1,5 +1,6 @@
 """The ids of jaxenvs, in one table of strings per family. Importing this module registers them."""
 
+from jaxenvs.catalog import atari as atari
 from jaxenvs.catalog import babyai as babyai
 from jaxenvs.catalog import box2d as box2d
 from jaxenvs.catalog import bsuite as bsuite

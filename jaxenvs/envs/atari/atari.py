@@ -1,7 +1,6 @@
 """Games of the Atari 2600 as pure functions of their state."""
 
 import functools
-from typing import Any
 
 import chex
 import jax
@@ -14,6 +13,7 @@ from jaxenvs.envs.atari import machine
 from jaxenvs.errors import ParameterError, check_integer
 
 _NUM_BOOTS = 8  # games that starts are drawn from, with different memory at power-on
+_FIRE = 1  # ALE's number
 _SHOWS = {"rgb": "rgb", "grayscale": "grayscale", "ram": "nothing"}
 
 
@@ -22,7 +22,7 @@ class AtariState:
     """The console, and what the next step needs besides."""
 
     game: jax.Array  # uint8[S], the console; its first 128 bytes are its memory
-    action: jax.Array  # int32[], ALE's number of the last frame's, which may be repeated
+    action: jax.Array  # int32[], the last frame's, which may be repeated; see `machine.action_of`
     lives: jax.Array  # int32[]
     frames: jax.Array  # int32[], since the start of the episode
     pictures: jax.Array  # uint8[stack_num, ...], the last ones, with `preprocessing`; else uint8[0]
@@ -33,12 +33,15 @@ class Atari(Environment[AtariState]):
 
     Observation: "rgb": uint8[height, 160, 3]; "grayscale": uint8[height, 160]; "ram": uint8[128].
         The height is 210 in most games. With `preprocessing`, uint8[stack_num, *screen_size]
-    Action: int32[], one of the game's own actions, or of all 18 with `full_action_space`
+    Action: int32[], one of the game's own actions, or of all 18 with `full_action_space`;
+        float32[3] if `continuous`: the radius of the stick from 0 to 1, its angle in radians, and
+        the button; a paddle turns by the radius
     Reward: what the score increases by
     Start: the console after ALE's reset, whose memory at power-on is random; with `preprocessing`,
-        after 1 to `noop_max` more frames without input
+        after 1 to `noop_max` more frames without input, and one with the button pressed if
+        `use_fire_reset` and the game has that action
     Terminates: when the game is over; with `terminal_on_life_loss`, when a life is lost
-    Time limit: none here
+    Truncates: after `max_num_frames_per_episode` frames
 
     `info` has `lives` and `episode_frame_number`, as ale_py does.
 
@@ -57,13 +60,17 @@ class Atari(Environment[AtariState]):
     obs_type: str = struct.static("rgb")  # or "grayscale" or "ram"
     frameskip: int | tuple[int, int] = struct.static(4)  # frames in a step; (2, 5): 2, 3, or 4
     repeat_action_probability: float = 0.25  # that a frame has the action of the frame before
-    full_action_space: bool = struct.static(False)
+    full_action_space: bool = struct.static(False)  # all 18 actions, not only the game's own
+    continuous: bool = struct.static(False)  # whether actions are angles of the stick
+    continuous_action_threshold: float = 0.5  # of both coordinates of the stick, and the button
+    max_num_frames_per_episode: int = 108_000  # after which it is truncated
     difficulty: int | None = struct.static(None)  # of the console's switches; None: the usual one
     preprocessing: bool = struct.static(False)  # whether observations are small pictures
     screen_size: tuple[int, int] = struct.static((84, 84))  # height and width of those
     stack_num: int = struct.static(4)  # the number of those
     noop_max: int = struct.static(30)  # frames without input at the start
-    terminal_on_life_loss: bool = struct.static(False)
+    use_fire_reset: bool = struct.static(False)  # whether the button is pressed at the start
+    terminal_on_life_loss: bool = struct.static(False)  # whether a lost life ends an episode
     roms_dir: str | None = struct.static(None)  # the folder of ROMs, by default ale_py's
     num_threads: int | None = struct.static(None)  # of a batch; by default the cores we may use
 
@@ -129,22 +136,27 @@ class Atari(Environment[AtariState]):
         return spaces.Box(0, 255, shape, np.uint8)
 
     @property
-    def action_space(self) -> spaces.Discrete:
+    def action_space(self) -> spaces.Discrete | spaces.Box:
+        if self.continuous:
+            low, high = np.array([[0, -np.pi, 0], [1, np.pi, 1]], np.float32)
+            return spaces.Box(low, high, (3,), np.float32)
         return spaces.Discrete(len(self._actions))
 
     def reset(self, key: chex.PRNGKey) -> tuple[AtariState, TimeStep]:
         noops = self.noop_max if self.preprocessing else 0
-        games, shown, lives = _starts(self._title, self._show, self.screen_size, noops)
+        fires = self.preprocessing and self.use_fire_reset and _FIRE in self._actions
+        starts = _starts(self._title, self._show, self.screen_size, noops, fires)
+        games, shown, lives, frames = map(jnp.asarray, starts)
         number = jax.random.randint(key, (), 0, len(games), jnp.int32)
-        picture = jnp.asarray(shown)[number]
+        picture = shown[number]
         pictures = jnp.zeros(0, jnp.uint8)
         if self.preprocessing:
             pictures = jnp.broadcast_to(picture, (self.stack_num, *picture.shape))
         state = AtariState(
-            game=jnp.asarray(games)[number],
+            game=games[number],
             action=jnp.int32(0),
-            lives=jnp.asarray(lives)[number],
-            frames=jnp.int32(0),
+            lives=lives[number],
+            frames=frames[number],
             pictures=pictures,
         )
         return state, TimeStep.first(self._observe(state, picture), info=self._describe(state))
@@ -152,7 +164,7 @@ class Atari(Environment[AtariState]):
     def step(
         self, state: AtariState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[AtariState, TimeStep]:
-        actions, count = self._frames(state, action, key)
+        actions = self._frames(state, action, key)
         game, numbers, pictures = self._title.play(
             state.game,
             actions,
@@ -163,39 +175,49 @@ class Atari(Environment[AtariState]):
             one_life=self.terminal_on_life_loss,
             num_threads=self.num_threads,
         )
-        reward, lives, over = numbers
-        terminated = over != 0
+        reward, lives, over, played = numbers
+        frames, terminated = state.frames + played, over != 0
         if self.terminal_on_life_loss:
             terminated |= lives < state.lives
         state = AtariState(
             game=game,
-            action=actions[count - 1],
+            action=jnp.where(played > 0, actions[played - 1], state.action),
             lives=lives,
-            frames=state.frames + count,
+            frames=frames,
             pictures=pictures if self.preprocessing else state.pictures,
         )
         return state, TimeStep.transition(
             self._observe(state, pictures[-1]),
             reward=reward.astype(jnp.float32),
             terminated=terminated,
-            truncated=False,
+            truncated=frames >= self.max_num_frames_per_episode,
             info=self._describe(state),
         )
 
-    def _frames(
-        self, state: AtariState, action: chex.Array, key: chex.PRNGKey
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the actions of the frames of a step, -1 after the last, and their number."""
+    def _frames(self, state: AtariState, action: chex.Array, key: chex.PRNGKey) -> jax.Array:
+        """Returns the actions of the frames of a step, -1 after the last."""
         skip_key, sticky_key = jax.random.split(key)
         least, most = self._skip
         count = jax.random.randint(skip_key, (), least, most, jnp.int32)
+        count = jnp.minimum(count, self.max_num_frames_per_episode - state.frames)
         drawn = jax.random.uniform(sticky_key, (most - 1,), jnp.float32)
-        wanted = jnp.asarray(self._actions)[action]
+        wanted = self._number(action)
         previous, actions = state.action, []
         for frame in range(most - 1):
             previous = jnp.where(drawn[frame] < self.repeat_action_probability, previous, wanted)
             actions.append(jnp.where(frame < count, previous, -1))
-        return jnp.stack(actions), count
+        return jnp.stack(actions)
+
+    def _number(self, action: chex.Array) -> jax.Array:
+        """Returns an action as the machine takes it: int32[]."""
+        if not self.continuous:
+            return jnp.asarray(self._actions)[action]
+        radius, angle, button = action
+        x, y = radius * jnp.cos(angle), radius * jnp.sin(angle)
+        least = self.continuous_action_threshold
+        across = jnp.where(x > least, 1, jnp.where(x < -least, -1, 0))
+        along = jnp.where(y > least, 1, jnp.where(y < -least, -1, 0))
+        return machine.action_of(across, along, button > least, radius)
 
     def _observe(self, state: AtariState, picture: jax.Array) -> jax.Array:
         if self.preprocessing:
@@ -212,23 +234,29 @@ class Atari(Environment[AtariState]):
 
 @functools.cache
 def _starts(
-    title: machine.Title, show: str, resized: tuple[int, int], noops: int
-) -> tuple[Any, Any, Any]:
-    """Returns games after ALE's reset, uint8[B, S], what they show, and their lives.
+    title: machine.Title, show: str, resized: tuple[int, int], noops: int, fires: bool
+) -> tuple[np.ndarray, ...]:
+    """Returns games after ALE's reset, uint8[B, S], what they show, their lives, and frames since.
 
-    With `noops`, they are those after 1 to `noops` more frames without input.
+    With `noops`, they are those after 1 to `noops` more frames without input, and one with the
+    button pressed if it `fires`.
     """
     random = np.random.default_rng(0)
     begun = [title.begin(random.integers(0, 256, 128), show, resized) for _ in range(_NUM_BOOTS)]
     games, shown, lives = (np.stack(each) for each in zip(*begun, strict=True))
-    if noops:
-        with jax.ensure_compile_time_eval():
-            wait = jax.vmap(functools.partial(title.play, show=show, resized=resized))
-            found = []
-            for _ in range(noops):
-                games, numbers, shown = wait(
-                    jnp.asarray(games), jnp.zeros((len(games), 1), jnp.int32)
-                )
-                found.append([np.asarray(x) for x in (games, shown[:, 0], numbers[:, 1])])
-            games, shown, lives = (np.concatenate(each) for each in zip(*found, strict=True))
-    return games, shown, lives.astype(np.int32)
+    found = [(games, shown, lives)]
+    with jax.ensure_compile_time_eval():
+        play = jax.vmap(functools.partial(title.play, show=show, resized=resized), (0, None))
+
+        def after(games: np.ndarray, action: int) -> tuple[np.ndarray, ...]:
+            games, numbers, shown = play(jnp.asarray(games), jnp.full(1, action, jnp.int32))
+            return np.asarray(games), np.asarray(shown[:, 0]), np.asarray(numbers[:, 1])
+
+        for _ in range(noops):
+            found.append(after(found[-1][0], 0))
+        found = found[noops > 0 :]
+        if fires:
+            found = [after(games, _FIRE) for games, *_ in found]
+    frames = np.arange(len(found)) + (noops > 0) + fires
+    games, shown, lives = (np.concatenate(each) for each in zip(*found, strict=True))
+    return games, shown, lives.astype(np.int32), np.repeat(frames, _NUM_BOOTS).astype(np.int32)

@@ -107,7 +107,7 @@ class Title:
 
         Args:
             game: uint8[S].
-            actions: int32[F], ALE's numbers of the actions of each frame.
+            actions: int32[F], the action of each frame, ALE's numbers or what `action_of` returns.
             show: what is returned of the last frame, one of `SHOWS`.
             pooled: whether it is the greater of the last two frames, for each pixel.
             pictures: uint8[K, ...], the pictures before; the result has the last K.
@@ -116,8 +116,8 @@ class Title:
             num_threads: by default the cores that the process may use.
 
         Returns:
-            the game; int32[3], the reward, the lives, and whether the game is over; the pictures,
-            uint8[K, ...].
+            the game; int32[4], the reward, the lives, whether the game is over, and the number of
+            frames that were played; the pictures, uint8[K, ...].
         """
         shape = self.shape(show, resized)
         size = int(np.prod(shape))
@@ -125,7 +125,7 @@ class Title:
         before = jnp.zeros(count * size, np.uint8) if pictures is None else pictures.reshape(-1)
         results = [
             jax.ShapeDtypeStruct((self.size,), np.uint8),
-            jax.ShapeDtypeStruct((3,), np.int32),
+            jax.ShapeDtypeStruct((4,), np.int32),
             jax.ShapeDtypeStruct((count * size,), np.uint8),
         ]
         run = functools.partial(
@@ -145,6 +145,33 @@ class Title:
         whole = (self.height, WIDTH)
         shapes = {"nothing": (0,), "screen": whole, "rgb": (*whole, 3), "grayscale": whole}
         return shapes.get(show, resized)
+
+
+# ALE's numbers of actions, by whether fire is pressed, down to up, and left to right.
+_ACTIONS = np.array(
+    [[[9, 5, 8], [4, 0, 3], [7, 2, 6]], [[17, 13, 16], [12, 1, 11], [15, 10, 14]]], np.int32
+)
+_OHMS = 23_000  # by which a paddle turns in a frame at most
+
+
+def action_of(across: Any, along: Any, fire: Any, strength: Any) -> jax.Array:
+    """Returns an action of the machine: int32[], ALE's number in its lowest five bits.
+
+    The others have the ohms by which it turns a paddle less than an action of full strength.
+
+    Args:
+        across: int32[], -1 for left, 0, or 1 for right.
+        along: int32[], -1 for down, 0, or 1 for up.
+        fire: bool[], whether the button is pressed.
+        strength: float32[], of a paddle, from 0 to 1.
+    """
+    number = jnp.asarray(_ACTIONS)[fire.astype(jnp.int32), along + 1, across + 1]
+    # The whole part of strength * _OHMS, of which float32 has too few bits for one product.
+    high = jnp.floor(strength * 4096) / 4096
+    coarse, fine = high * _OHMS, (strength - high) * _OHMS
+    carries = fine - jnp.floor(fine) >= 1 - (coarse - jnp.floor(coarse))
+    ohms = sum(x.astype(jnp.int32) for x in (jnp.floor(coarse), jnp.floor(fine), carries))
+    return number | (_OHMS - ohms) << 5
 
 
 @functools.cache  # which keeps what programs use
@@ -240,7 +267,9 @@ def _run(
     shapes: Any,
     *operands: jax.Array,
 ) -> Any:
-    return jax.ffi.ffi_call(_target(), shapes)(
+    return ffi.call_on_host(
+        _target(),
+        shapes,
         *operands,
         id=np.int64(number),
         how=np.int32(how),

@@ -37,7 +37,7 @@ def frames_of(title, game, actions, **options):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_frames_equal_those_of_ale_py(name):
     pytest.importorskip("ale_py")
-    from tests.envs.atari import ale as oracle
+    from benchmarks.oracles import ale as oracle
 
     title, ale = machine.load(name, None, None), oracle.load(name)
     game, first_line, height = oracle.copy(ale, title.begin(np.zeros(128))[0])
@@ -49,7 +49,7 @@ def test_frames_equal_those_of_ale_py(name):
     for i, action in enumerate(actions):
         reward = ale.act(int(action))
         np.testing.assert_array_equal(memory[i], ale.getRAM(), f"frame {i}")
-        assert list(numbers[i]) == [reward, ale.lives(), ale.game_over()], f"frame {i}"
+        assert list(numbers[i, :3]) == [reward, ale.lives(), ale.game_over()], f"frame {i}"
         if i > 1:  # ale_py shows rows of two frames ago where short frames do not reach
             np.testing.assert_array_equal(screens[i], ale.getScreen(), f"frame {i}")
         if ale.game_over():
@@ -60,7 +60,7 @@ def test_frames_equal_those_of_ale_py(name):
 @pytest.mark.parametrize("name", ["pong", "breakout", "space_invaders", "ms_pacman", "krull"])
 def test_a_start_equals_that_of_ale_py(name):
     pytest.importorskip("ale_py")
-    from tests.envs.atari import ale as oracle
+    from benchmarks.oracles import ale as oracle
 
     title, ale = machine.load(name, None, None), oracle.load(name)
     game, _, lives = title.begin(np.random.default_rng(0).integers(0, 256, 128))
@@ -132,7 +132,7 @@ def test_any_bytes_are_a_state_and_a_program(tmp_path):
 
 def test_the_layout_of_a_state_is_that_of_the_tests():
     pytest.importorskip("ale_py")
-    from tests.envs.atari import ale as oracle
+    from benchmarks.oracles import ale as oracle
 
     title = machine.load(games()[0], None, None)
     assert title.size == ctypes.sizeof(oracle.Game) == 432  # as the pages say

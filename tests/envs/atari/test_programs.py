@@ -92,7 +92,7 @@ def test_random_programs_draw_as_in_ale_py(kinds):
     pytest.importorskip("ale_py")
     from ale_py import ALEState
 
-    from tests.envs.atari import ale as oracle
+    from benchmarks.oracles import ale as oracle
 
     title, ale = machine.load("pong", None, None), oracle.load("pong")
     empty, _, _ = title.begin(np.zeros(128))

@@ -130,7 +130,8 @@ int64_t size_of(int32_t how, const at_cartridge &cart, int rows, int columns) {
 // it has but one.
 //
 // Operands: uint8[N, S] games, int32[N, F] actions, and uint8[N, K P], the last K pictures.
-// Results: uint8[N, S]; int32[N, 3], reward, lives, and whether the game is over; uint8[N, K P].
+// Results: uint8[N, S]; int32[N, 4], reward, lives, whether the game is over, and the frames played;
+// uint8[N, K P].
 ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id,
                 int32_t how, int32_t pooled, int32_t rows, int32_t columns, int32_t one_life,
                 int32_t threads) {
@@ -158,7 +159,7 @@ ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
     at_game game;
     auto own = (const uint8_t *)games.untyped_data() + row(games, i);
     auto result = (uint8_t *)next->untyped_data() + i * size;
-    auto found = (int32_t *)numbers->untyped_data() + i * 3;
+    auto found = (int32_t *)numbers->untyped_data() + i * 4;
     auto pixels = (uint8_t *)shown->untyped_data() + i * whole;
     std::memcpy(&game, own, size);
     at_repair(&game);
@@ -179,7 +180,7 @@ ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
     }
     std::memcpy(result, &game, size);
     found[0] = (int32_t)reward, found[1] = game.registers[AT_LIVES];
-    found[2] = game.registers[AT_OVER] != 0;
+    found[2] = game.registers[AT_OVER] != 0, found[3] = (int32_t)last;
     if (!picture) return;
     if (!drawn) std::memset(screens[drawn++], 0, sizeof screens[0]);
     const uint8_t *current = screens[(drawn - 1) & 1];

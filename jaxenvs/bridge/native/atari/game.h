@@ -32,14 +32,18 @@ typedef struct {
 enum { AT_OHMS = 408823, AT_OHMS_A_FRAME = 23000, AT_LEAST_OHMS = 27450,
        AT_MOST_OHMS = 790196 };
 
-/* Which of fire, up, right, left, and down an action holds: bits 0 to 4. */
+/* An action has one of ALE's 18 numbers in its lowest five bits. The others say by how much less
+ * it turns a paddle.
+ *
+ * Which of fire, up, right, left, and down an action holds: bits 0 to 4. */
 static const uint8_t at_holds[18] = {0, 1, 2, 4, 8, 16, 6, 10, 20, 24, 3, 5, 9, 17, 7, 11, 21, 25};
 
 static at_inputs at_inputs_of(at_game* game, const at_title* title, int action, int switches) {
-  int held = at_holds[(unsigned)action % 18];
+  int held = at_holds[(action & 31) % 18], weaker = action >> 5;
   at_inputs in = {0xFF, (uint8_t)switches, {0, 0}, {-1, -1, -1, -1}};
   if (title->paddle >= 0) {
-    int32_t ohms = game->paddle + AT_OHMS_A_FRAME * ((held >> 3 & 1) - (held >> 2 & 1));
+    int32_t turned = (held >> 3 & 1) - (held >> 2 & 1);
+    int32_t ohms = game->paddle + turned * (AT_OHMS_A_FRAME - weaker);
     if (ohms < AT_LEAST_OHMS) ohms = AT_LEAST_OHMS;
     if (ohms > AT_MOST_OHMS) ohms = AT_MOST_OHMS;
     game->paddle = ohms;
