@@ -82,7 +82,7 @@ def compare(game: str, options: argparse.Namespace) -> dict[str, Any]:
     """Returns what the comparison of a game found."""
     rng = np.random.default_rng(options.seed)
     title = machine.load(game, None, None)
-    found: dict[str, Any] = {"game": game, "start": unseen_bytes(title, game, rng)}
+    found: dict[str, Any] = {"game": game, "start": unseen_bytes(title, game)}
     found["random"] = play_both(title, game, options.frames, rng, _random_player, restores=True)
     found["planned"] = play_both(title, game, options.planned, rng, _planner)
     found["modes"] = [
@@ -90,7 +90,7 @@ def compare(game: str, options: argparse.Namespace) -> dict[str, Any]:
             "mode": mode,
             "difficulty": difficulty,
             **play_both(
-                machine.load(game, difficulty, None), game, options.others, rng, _random_player
+                machine.load(game, difficulty, None, mode), game, options.others, rng, _random_player
             ),
         }
         for mode, difficulty in _combinations(title.rules)
@@ -140,7 +140,7 @@ def play_both(
     state, score = None, 0
     while found["frames"] < frames:
         if state is None:
-            state, score = _start(title, ale, rng), 0
+            state, score = _start(title, ale), 0
         if restores and rng.random() < 0.2:
             saved = ale.cloneSystemState()
             for action in rng.choice(title.rules.minimal, 37):
@@ -165,9 +165,9 @@ def play_both(
     return found
 
 
-def _start(title: machine.Title, ale: Any, rng: np.random.Generator) -> jax.Array:
+def _start(title: machine.Title, ale: Any) -> jax.Array:
     """Returns our game where ale_py's is."""
-    ours, *_ = title.begin(rng.integers(0, 256, 128))
+    ours, *_ = title.begin(machine.TIMERS[0])
     return jnp.asarray(oracle.copy(ale, ours)[0])
 
 
@@ -234,14 +234,15 @@ def _look_ahead(title: machine.Title) -> Any:
 # --- starts and episodes ---
 
 
-def unseen_bytes(title: machine.Title, game: str, rng: np.random.Generator) -> list[int]:
+def unseen_bytes(title: machine.Title, game: str) -> list[int]:
     """Returns the bytes of our starts with values that no start of ale_py has."""
     ale = oracle.load(game)
     theirs = []
     for _ in range(STARTS):
         ale.reset_game()
         theirs.append(ale.getRAM())
-    ours = np.stack([title.begin(rng.integers(0, 256, 128))[0][:128] for _ in range(STARTS)])
+    timers = np.linspace(*machine.TIMERS, STARTS).astype(int)
+    ours = np.stack([title.begin(timer)[0][:128] for timer in timers])
     seen = [np.isin(ours[:, i], np.stack(theirs)[:, i]).all() for i in range(128)]
     varies = [len(np.unique(column)) > STARTS // 2 for column in np.stack(theirs).T]
     return [i for i in range(128) if not seen[i] and not varies[i]]

@@ -10,6 +10,7 @@ from ale_py import ALEInterface, ALEState
 
 _OBJECTS, _NEVER = 5, 2**31 - 1
 _TRUE, _FALSE = -88999246, -1160660270
+TIMERS = 74, 65, 64  # at power-on, of the first starts in any process
 _TEXT = rb"System|M6502Low|M6532|TIA|TIASound|Cartridge\w+|[0-9a-f]{32}|[0-9 ]{500,}"
 
 

@@ -12,7 +12,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.atari import machine
 from jaxenvs.errors import ParameterError, check_integer
 
-_NUM_BOOTS = 8  # games that starts are drawn from, with different memory at power-on
+_NUM_BOOTS = 8  # games that starts are drawn from, with different timers at power-on
 _FIRE = 1  # ALE's number
 _SHOWS = {"rgb": "rgb", "grayscale": "grayscale", "ram": "nothing"}
 
@@ -37,7 +37,7 @@ class Atari(Environment[AtariState]):
         float32[3] if `continuous`: the radius of the stick from 0 to 1, its angle in radians, and
         the button; a paddle turns by the radius
     Reward: what the score increases by
-    Start: the console after ALE's reset, whose memory at power-on is random; with `preprocessing`,
+    Start: the console after ALE's reset, whose timer at power-on is random; with `preprocessing`,
         after 1 to `noop_max` more frames without input, and one with the button pressed if
         `use_fire_reset` and the game has that action
     Terminates: when the game is over; with `terminal_on_life_loss`, when a life is lost
@@ -64,6 +64,7 @@ class Atari(Environment[AtariState]):
     continuous: bool = struct.static(False)  # whether actions are angles of the stick
     continuous_action_threshold: float = 0.5  # of both coordinates of the stick, and the button
     max_num_frames_per_episode: int = 108_000  # after which it is truncated
+    mode: int | None = struct.static(None)  # of the game; None: the usual one
     difficulty: int | None = struct.static(None)  # of the console's switches; None: the usual one
     preprocessing: bool = struct.static(False)  # whether observations are small pictures
     screen_size: tuple[int, int] = struct.static((84, 84))  # height and width of those
@@ -114,7 +115,7 @@ class Atari(Environment[AtariState]):
 
     @property
     def _title(self) -> machine.Title:
-        return machine.load(self.game, self.difficulty, self.roms_dir)
+        return machine.load(self.game, self.difficulty, self.roms_dir, self.mode)
 
     @property
     def _actions(self) -> np.ndarray:
@@ -241,8 +242,8 @@ def _starts(
     With `noops`, they are those after 1 to `noops` more frames without input, and one with the
     button pressed if it `fires`.
     """
-    random = np.random.default_rng(0)
-    begun = [title.begin(random.integers(0, 256, 128), show, resized) for _ in range(_NUM_BOOTS)]
+    timers = np.linspace(*machine.TIMERS, _NUM_BOOTS).astype(int)
+    begun = [title.begin(timer, show, resized) for timer in timers]
     games, shown, lives = (np.stack(each) for each in zip(*begun, strict=True))
     found = [(games, shown, lives)]
     with jax.ensure_compile_time_eval():

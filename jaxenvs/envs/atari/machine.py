@@ -20,7 +20,7 @@ import numpy as np
 from jaxenvs import ffi
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.native.libraries import NativePartMissing, xla_library
-from jaxenvs.envs.atari.rules import STAGES, Rules, load_rules
+from jaxenvs.envs.atari.rules import PROGRAMS, Rules, load_rules
 from jaxenvs.errors import JaxenvsError, ParameterError, missing_extra
 
 WIDTH = 160
@@ -30,6 +30,12 @@ _TARGET = "jaxenvs_atari"
 _KINDS = ("plain", "banks", "SC", "FE", "E0")  # of cartridges
 _SIZES = (2048, 4096, 8192, 16384)
 _NEVER = 0x2000  # an address that no cartridge has
+TIMERS = (25, 99)  # the least and the largest that ale_py's timer is at power-on, at random
+_MEMORY = bytes.fromhex(  # at power-on, in every game of ale_py
+    "b896c049cb55c87ffbb445662b3410cab9ceff8f4f44a18a04c5cdfc75e70aad2d9b609eaa171e54f98451"
+    "3e34977c5e50b68685be77458b6d04b5ee4239c14b9c33524749b3ee6b70ac246bd4fefed617dc389a498e"
+    "21acd61c0d5cdaad0b77a36c283851c5895c5a169855955baf4aaf990d4bec0aba5ea7bde6f7ab146fc0"
+)
 
 
 class _Cartridge(ctypes.Structure):  # at_cartridge
@@ -44,10 +50,10 @@ class _Cartridge(ctypes.Structure):  # at_cartridge
 class _Title(ctypes.Structure):  # at_title
     _fields_ = (
         ("cart", _Cartridge),
-        ("rules", ctypes.c_void_p * len(STAGES)),
-        *((name, ctypes.c_int32) for name in ("paddle", "is_second", "switches", "resets")),
-        ("num_starts", ctypes.c_int32),
-        ("starts", ctypes.c_int32 * 16),
+        ("rules", ctypes.c_void_p * len(PROGRAMS)),
+        *((name, ctypes.c_int32) for name in ("paddle", "is_second", "switches")),
+        *((name, ctypes.c_int32) for name in ("mode", "hold", "resets", "num_starts")),
+        ("starts", ctypes.c_int32 * 32),
     )
 
 
@@ -69,23 +75,23 @@ class Title:
         return game[:128]
 
     def begin(
-        self, memory: np.ndarray, show: str = "screen", resized: tuple[int, int] = (84, 84)
+        self, timer: int, show: str = "screen", resized: tuple[int, int] = (84, 84)
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """Starts a game as ALE does.
 
         Args:
-            memory: uint8[128], what is in it at power-on.
+            timer: its count at power-on, see `TIMERS`.
             show: what to return of the last frame, see `play`.
             resized: see `play`.
 
         Returns:
             the game, uint8[S], what it shows, and the lives.
         """
-        game, memory = np.empty(self.size, np.uint8), np.ascontiguousarray(memory, np.uint8)
+        game, boot = np.empty(self.size, np.uint8), np.array([*_MEMORY, timer], np.uint8)
         picture = np.zeros(self.shape(show, resized), np.uint8)
         lives = _library().jaxenvs_atari_begin(
             ctypes.c_int64(self.id),
-            *(ctypes.c_void_p(x.ctypes.data) for x in (memory, game)),
+            *(ctypes.c_void_p(x.ctypes.data) for x in (boot, game)),
             *(SHOWS.index(show), *resized),
             ctypes.c_void_p(picture.ctypes.data),
         )
@@ -175,23 +181,27 @@ def action_of(across: Any, along: Any, fire: Any, strength: Any) -> jax.Array:
 
 
 @functools.cache  # which keeps what programs use
-def load(game: str, difficulty: int | None, folder: str | None) -> Title:
+def load(game: str, difficulty: int | None, folder: str | None, mode: int | None = None) -> Title:
     """Loads a title by ale_py's name of its ROM.
 
     Raises:
-        ParameterError: there is no such game, or no such difficulty, or its ROM is another one.
+        ParameterError: there is no such game, difficulty, or mode, or its ROM is another one.
         MissingExtraError: there is no folder, and ale_py is not installed.
         JaxenvsError: jaxenvs was installed without its compiled part.
     """
     rules = load_rules(game)
     difficulty = rules.difficulty if difficulty is None else difficulty
-    if difficulty not in rules.difficulties:
-        raise ParameterError(
-            f"{game} got difficulty={difficulty}; expected one of {list(rules.difficulties)}."
-        )
+    mode = rules.mode if mode is None else mode
+    modes = rules.modes if "select" in rules.programs else (rules.mode,)
+    for name, value, known in (
+        ("difficulty", difficulty, rules.difficulties),
+        ("mode", mode, modes),
+    ):
+        if value not in known:
+            raise ParameterError(f"{game} got {name}={value}; expected one of {list(known)}.")
     rom = _read(game, folder)
     kind = rules.cartridge or ("plain" if len(rom) <= 4096 else "banks")
-    programs = [rules.programs.get(stage) for stage in STAGES]
+    programs = [rules.programs.get(stage) for stage in PROGRAMS]
     title = _Title(
         cart=_Cartridge(
             rom=rom.ctypes.data,
@@ -203,18 +213,20 @@ def load(game: str, difficulty: int | None, folder: str | None) -> Title:
             blanks_after_hmove=rules.comb,
             hot=_NEVER if kind == "plain" else 0x1000 if kind == "FE" else 0x1FE0,
         ),
-        rules=(ctypes.c_void_p * len(STAGES))(
+        rules=(ctypes.c_void_p * len(PROGRAMS))(
             *(None if x is None else x.ctypes.data for x in programs)
         ),
         paddle=rules.paddle,
         is_second=rules.second,
         switches=0x3F | difficulty << 6,
-        resets=8 if len(rules.modes) == 1 else 12,
+        mode=mode,
+        hold=rules.hold,
+        resets=4 if len(rules.modes) == 1 else 8,
         num_starts=len(rules.start),
-        starts=(ctypes.c_int32 * 16)(*rules.start),
+        starts=(ctypes.c_int32 * 32)(*rules.start),
     )
     rest = [np.ravel(each).tobytes() for each in programs if each is not None]
-    text = b"".join([rom.tobytes(), *rest, repr((game, difficulty)).encode()])
+    text = b"".join([rom.tobytes(), *rest, repr((game, mode, difficulty)).encode()])
     number = int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
     if number not in _kept:  # otherwise a program may be reading what is registered
         _kept[number] = rom, programs

@@ -16,6 +16,8 @@ expression may read what precedes it. Without an expression for it, the reward i
 old_score`. At a reset all registers are 0, and `score`, `over` and `lives` are evaluated, which
 makes `old_score` and `old_lives` of the first frame.
 
+`select`, which says which mode the game has, reads the RAM only.
+
 An expression is compiled to a program for the stack machine in bridge/native/atari/rules.h.
 """
 
@@ -36,6 +38,7 @@ GAMES = Path(__file__).with_name("games.toml")
 LENGTH = 128  # instructions of a program
 DEPTH = 16  # numbers on the stack
 STAGES = ("flag", "count", "score", "over", "lives", "reward")  # in order of evaluation
+PROGRAMS = (*STAGES, "select")
 REGISTERS = (*STAGES[:5], "old_flag", "old_count", "old_score", "old_lives")
 
 Program = np.ndarray  # int32[LENGTH, 2]: operation, argument; zeros follow the last instruction
@@ -77,7 +80,8 @@ _BYTES = {"bcd": "BCD", "hi": "HIGH", "lo": "LOW"}
 class Rules:
     """The rules of a game; see `games.toml` for the meaning of each field."""
 
-    programs: Mapping[str, Program]  # of those stages that the game has
+    programs: Mapping[str, Program]  # those of `PROGRAMS` that the game has
+    hold: int
     start: tuple[int, ...]
     minimal: tuple[int, ...]
     modes: tuple[int, ...]
@@ -106,11 +110,12 @@ def load_rules(game: str) -> Rules:
     entry = table[game]
     programs = {
         stage: compile_expression(entry[stage], known=_known(stage))
-        for stage in STAGES
+        for stage in PROGRAMS
         if stage in entry
     }
     return Rules(
         programs=programs,
+        hold=entry.get("hold", 2),
         start=tuple(entry.get("start", ())),
         minimal=tuple(entry.get("minimal", range(18))),
         modes=tuple(entry["modes"]),
@@ -243,6 +248,8 @@ def _table() -> dict[str, Any]:
 
 def _known(stage: str) -> tuple[str, ...]:
     # What a stage may read: the registers evaluated before it, and all of the frame before.
+    if stage not in STAGES:
+        return ()
     before = STAGES[: STAGES.index(stage)]
     return tuple(name for name in REGISTERS if name in before or name.startswith("old_"))
 

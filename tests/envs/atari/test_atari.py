@@ -144,6 +144,7 @@ def test_starts_after_noops_differ(own_rom):
         ({"frameskip": 0}, "frameskip"),
         ({"frameskip": (4, 4)}, r"frameskip=\(4, 4\)"),
         ({"difficulty": 3}, r"difficulty=3; expected one of \[0, 1\]"),
+        ({"mode": 3}, r"mode=3; expected one of \[0, 4, 8"),
         ({"noop_max": -1}, "noop_max"),
         ({"screen_size": (84, 0)}, "screen_size"),
         ({"screen_size": (84, 32_768)}, "at most 32767 pixels"),

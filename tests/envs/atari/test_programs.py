@@ -95,7 +95,7 @@ def test_random_programs_draw_as_in_ale_py(kinds):
     from benchmarks.oracles import ale as oracle
 
     title, ale = machine.load("pong", None, None), oracle.load("pong")
-    empty, _, _ = title.begin(np.zeros(128))
+    empty, _, _ = title.begin(25)
     saved = bytes(ale.cloneSystemState().__getstate__())
     at = oracle.places(saved)
     play = jax.jit(lambda game: title.play(game, jnp.zeros(1, jnp.int32), show="screen"))

@@ -8,7 +8,7 @@
 
 /* The registers of the rules, in the order of envs/atari/rules.py. */
 enum { AT_FLAG, AT_COUNT, AT_SCORE, AT_OVER, AT_LIVES, AT_OLD_FLAG, AT_OLD_COUNT, AT_OLD_SCORE,
-       AT_OLD_LIVES, AT_REWARD = AT_OLD_FLAG };
+       AT_OLD_LIVES, AT_REWARD = AT_OLD_FLAG, AT_MODE };
 
 /* Everything that a game remembers. */
 typedef struct {
@@ -21,12 +21,13 @@ typedef struct {
 /* What is the same in all games of a title. */
 typedef struct {
   at_cartridge cart;
-  const int32_t* rules[6]; /* flag, count, score, over, lives, reward; NULL if there is none */
+  const int32_t* rules[7]; /* flag, count, score, over, lives, reward, select; NULL if none */
   int32_t paddle;          /* which one is the player's, or -1 */
   int32_t is_second;       /* whether the player has the second joystick */
   int32_t switches;        /* SWCHB, with the switches of difficulty */
-  int32_t resets;          /* for how many frames ALE presses the switch RESET */
-  int32_t num_starts, starts[16]; /* actions at the end of a reset */
+  int32_t mode, hold;      /* SELECT is held for some frames until `select` is the mode */
+  int32_t resets;          /* frames for which ALE then holds RESET */
+  int32_t num_starts, starts[32]; /* actions at the end of a reset, -1 for the switch RESET */
 } at_title;
 
 enum { AT_OHMS = 408823, AT_OHMS_A_FRAME = 23000, AT_LEAST_OHMS = 27450,
@@ -103,18 +104,36 @@ static int32_t at_play(at_game* game, const at_title* title, int action, uint8_t
   return at_rule(game, title, AT_REWARD, gain);
 }
 
-/* Starts a game as ALE does: a second after power, the switch RESET, then actions that some games
- * need to begin. */
-static void at_begin(at_game* game, const at_title* title, const uint8_t ram[128],
+enum { AT_RESET = 1, AT_PICK = 2 }; /* switches of the console; PICK is SELECT */
+
+static void at_hold(at_game* game, const at_title* title, int pressed, int frames,
+                    uint8_t* picture) {
+  at_inputs in = at_inputs_of(game, title, 0, title->switches & ~pressed);
+  for (int i = 0; i < frames; i++) at_frame(&game->console, &title->cart, &in, picture);
+}
+
+/* Starts a game as ALE does: a second after power, the switch RESET, SELECT until the game has the
+ * mode, RESET, then actions that some games need to begin. `boot` has the memory at power-on, and
+ * the timer. */
+static void at_begin(at_game* game, const at_title* title, const uint8_t boot[129],
                      uint8_t* picture) {
   memset(game, 0, sizeof *game);
   game->paddle = AT_OHMS;
-  at_power_on(&game->console, &title->cart, ram);
-  for (int i = 0; i < 60 + title->resets; i++) {
-    at_inputs in = at_inputs_of(game, title, 0, i < 60 ? title->switches : title->switches & ~1);
-    at_frame(&game->console, &title->cart, &in, picture);
+  at_power_on(&game->console, &title->cart, boot);
+  game->console.timer = boot[128];
+  at_hold(game, title, 0, 60, picture);
+  at_hold(game, title, AT_RESET, 4, picture);
+  for (int i = 0; i < 256 && at_rule(game, title, AT_MODE, title->mode) != title->mode; i++) {
+    at_hold(game, title, AT_PICK, title->hold, picture);
+    at_hold(game, title, 0, 1, picture);
   }
-  for (int i = 0; i < title->num_starts; i++) at_play(game, title, title->starts[i], picture);
+  at_hold(game, title, AT_RESET, title->resets, picture);
+  for (int i = 0; i < title->num_starts; i++) {
+    if (title->starts[i] < 0)
+      at_hold(game, title, AT_RESET, 1, picture);
+    else
+      at_play(game, title, title->starts[i], picture);
+  }
   memset(game->registers, 0, sizeof game->registers);
   for (int stage = AT_SCORE; stage <= AT_LIVES; stage++)
     game->registers[stage] = at_rule(game, title, stage, 0);
