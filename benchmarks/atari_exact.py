@@ -83,18 +83,16 @@ def compare(game: str, options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(options.seed)
     title = machine.load(game, None, None)
     found: dict[str, Any] = {"game": game, "start": unseen_bytes(title, game)}
-    found["random"] = play_both(title, game, options.frames, rng, _random_player, restores=True)
-    found["planned"] = play_both(title, game, options.planned, rng, _planner)
-    found["modes"] = [
-        {
-            "mode": mode,
-            "difficulty": difficulty,
-            **play_both(
-                machine.load(game, difficulty, None, mode), game, options.others, rng, _random_player
-            ),
-        }
-        for mode, difficulty in _combinations(title.rules)
-    ]
+    ale = oracle.load(game)
+    found["random"] = play_both(ale, title, options.frames, rng, _random_player, restores=True)
+    found["planned"] = play_both(ale, title, options.planned, rng, _planner)
+    found["modes"] = []
+    for mode, difficulty in _combinations(title.rules):
+        ale.setMode(mode)
+        ale.setDifficulty(difficulty)
+        other = machine.load(game, difficulty, None, mode)
+        part = play_both(ale, other, options.others, rng, _random_player)
+        found["modes"].append({"mode": mode, "difficulty": difficulty, **part})
     if options.episodes:
         found["episodes"] = compare_episodes(game, options.episodes, rng)
     return found
@@ -116,8 +114,8 @@ Player = Callable[[machine.Title, jax.Array, np.random.Generator], np.ndarray]
 
 
 def play_both(
+    ale: Any,
     title: machine.Title,
-    game: str,
     frames: int,
     rng: np.random.Generator,
     player: Player,
@@ -127,14 +125,14 @@ def play_both(
     """Plays a game in both consoles and compares every frame.
 
     Args:
-        title: the game of ours.
-        game: the name of its ROM.
+        ale: ale_py's console with the game.
+        title: the same game of ours.
         frames: how many to play.
         rng: of the player.
         player: chooses the actions of the next frames, int32[F].
         restores: whether to save and restore the state of ale_py now and then.
     """
-    ale = oracle.load(game)
+    ale.reset_game()
     found: dict[str, Any] = {"frames": 0, "episodes": 0, "best": 0, "mismatches": {}}
     mismatches = found["mismatches"] = dict.fromkeys(COMPARED, 0)
     state, score = None, 0
