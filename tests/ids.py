@@ -28,7 +28,8 @@ EXAMPLES_OF_LEVELS = (
 # Programs of these families take long to compile. The certificates have all their ids.
 PHYSICS = ("box2d", "dm_control", "mujoco", "robotics")
 EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
-LARGE = ("ALE/Adventure-v5",)  # whose observations are too large for trajectories of large batches
+# Games differ by their ROMs. Their observations are too large for trajectories of large batches.
+EXAMPLES_OF_GAMES = ("ALE/Breakout-v5",)
 # Examples whose programs take longest to compile. Their cases are marked slow.
 SLOW_TO_COMPILE = (
     "BabyAI-GoToLocalS5N2-v0",
@@ -40,10 +41,11 @@ SLOW_TO_COMPILE = (
 def one_id_per_class() -> list[str]:
     """Returns the first id of each class; other ids of the class differ from it by numbers.
 
-    Of levels and physics, it returns the examples.
+    Of levels, physics, and games, it returns the examples.
     """
-    rest = set(IDS) - set(level_ids()) - set(physics_ids())
-    return sorted([*_first_ids(rest), *EXAMPLES_OF_LEVELS, *EXAMPLES_OF_PHYSICS])
+    rest = set(IDS) - set(level_ids()) - set(physics_ids()) - set(game_ids())
+    examples = [*EXAMPLES_OF_LEVELS, *EXAMPLES_OF_PHYSICS]
+    return sorted([*_first_ids(rest), *examples, *set(EXAMPLES_OF_GAMES).intersection(IDS)])
 
 
 def level_ids() -> list[str]:
@@ -54,6 +56,11 @@ def level_ids() -> list[str]:
 def physics_ids() -> list[str]:
     """Returns the ids whose programs take long to compile."""
     return [id for id in IDS if jaxenvs.registry[id].family in PHYSICS]
+
+
+def game_ids() -> list[str]:
+    """Returns the ids of games in ROMs."""
+    return [id for id in IDS if jaxenvs.registry[id].family == "atari"]
 
 
 def one_mujoco_id_per_class() -> list[str]:

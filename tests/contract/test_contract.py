@@ -6,9 +6,11 @@ import jaxenvs
 from jaxenvs.cli.info import describe_parameters
 from jaxenvs.testing import _run_checks, check_env
 from tests.ids import (
+    EXAMPLES_OF_GAMES,
     IDS,
     SLOW_TO_COMPILE,
     case,
+    game_ids,
     level_ids,
     one_id_per_class,
     one_level_per_class,
@@ -16,12 +18,12 @@ from tests.ids import (
 )
 
 # Some of each family. Seaquest takes by far the longest to compile.
-QUICK = {*one_id_per_class()[::4]} - {"MinAtar/Seaquest-v0"}
+QUICK = {*one_id_per_class()[::4]} - {"MinAtar/Seaquest-v0", *EXAMPLES_OF_GAMES}
 
 
 def ids():
-    """Returns all ids, of levels and physics only some; those not in `QUICK` are slow."""
-    many = {*level_ids(), *physics_ids()}
+    """Returns all ids, of levels, physics, and games only some; those not in `QUICK` are slow."""
+    many = {*level_ids(), *physics_ids(), *game_ids()}
     some = {*one_id_per_class(), *one_level_per_class()[::4]}
     return [case(id, is_quick=id in QUICK) for id in sorted({*IDS} - many | some)]
 

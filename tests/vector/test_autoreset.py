@@ -18,7 +18,7 @@ from jaxenvs.bits import nth_true, pack
 from jaxenvs.chunks import overwrite_where
 from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, CountingEnv, ScriptedEnv
 from jaxenvs.vector.vectorize import choose_chunk
-from tests.ids import LARGE, every_nth, one_id_per_class
+from tests.ids import EXAMPLES_OF_GAMES, every_nth, one_id_per_class
 from tests.rounding import assert_agree
 
 MODES = ("same_step", "next_step", "disabled")
@@ -146,7 +146,7 @@ def test_chunked_resets_equal_resetting_all(num_envs, mode, data):
     every_nth(
         7,
         itertools.product(
-            sorted({*one_id_per_class()} - {*LARGE})[::4],
+            sorted({*one_id_per_class()} - {*EXAMPLES_OF_GAMES})[::4],
             [("same_step", 66, (7, None)), ("next_step", 40, (7,))],
         ),
     ),
