@@ -9,6 +9,7 @@ left is not begun, and one that has not ended by then is given up; the report sa
   installed, tasks of MuJoCo Playground. N instances take random actions in a jitted scan and are
   reset when they end. Playground's tasks have other models and control steps, so physics steps per
   second are reported, too. The engine "c" runs on the processor.
+- "atari": a game with small pictures, which runs on the processor and is called back.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from benchmarks._common import (
 from jaxenvs import physics
 
 IDS = "Hopper-v5", "HalfCheetah-v5", "Ant-v5", "Humanoid-v5"
+GAME = "ALE/Breakout-v5"
 PLAYGROUND = "HopperHop", "CheetahRun", "HumanoidRun"
 ENGINES = *physics.ENGINES, "Playground, jax", "Playground, warp"
 MOST_SAMPLES = 30  # of a case
@@ -153,22 +155,37 @@ def _case(
     return Case(name, (id, engine), functools.partial(make, id, num_envs, steps, chosen))
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {"physics": _physics}
+def _atari(options: argparse.Namespace) -> Iterator[Case]:
+    for num_envs in options.num_envs:
+        yield _case(_game, GAME, "callback", num_envs, options.steps, "")
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
+    "physics": _physics,
+    "atari": _atari,
+}
 
 
 def _ours(id: str, num_envs: int, steps: int, engine: str, until: float) -> Result:
     is_on_cpu = engine == "c" and jax.default_backend() != "cpu"
     cpu = jax.default_device(jax.devices("cpu")[0]) if is_on_cpu else contextlib.nullcontext()
     with cpu:
-        env: Any = jaxenvs.make_vec(id, num_envs, engine=engine)
-
-        def step(state: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-            action_key, step_key = jax.random.split(key)
-            state, timestep = env.step(state, env.action_space.sample(action_key), step_key)
-            return state, timestep.observation, timestep.reward
-
-        found = _scan(lambda key: env.reset(key)[0], step, num_envs, steps, until)
+        found = _play(jaxenvs.make_vec(id, num_envs, engine=engine), steps, until)
         return {**found, "physics_steps": jaxenvs.make(id, engine=engine).unwrapped._num_steps}  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _game(id: str, num_envs: int, steps: int, _: str, until: float) -> Result:
+    found = _play(jaxenvs.make_vec(id, num_envs, preprocessing=True), steps, until)
+    return {**found, "physics_steps": 4}  # frames
+
+
+def _play(env: Any, steps: int, until: float) -> Result:
+    def step(state: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+        action_key, step_key = jax.random.split(key)
+        state, timestep = env.step(state, env.action_space.sample(action_key), step_key)
+        return state, timestep.observation, timestep.reward
+
+    return _scan(lambda key: env.reset(key)[0], step, env.num_envs, steps, until)
 
 
 def _playground(name: str, num_envs: int, steps: int, impl: str, until: float) -> Result:
@@ -205,7 +222,8 @@ def _scan(
             state, key, total = carry
             key, step_key = jax.random.split(key)
             state, observation, reward = step(state, step_key)
-            seen = sum(leaf.sum() for leaf in jax.tree.leaves((observation, reward)))
+            leaves = jax.tree.leaves((observation, reward))
+            seen = sum(jnp.sum(leaf, dtype=jnp.float32) for leaf in leaves)
             return (state, key, total + seen), None
 
         return jax.lax.scan(body, (state, key, jnp.float32(0)), length=steps)[0]
