@@ -365,10 +365,7 @@ static int at_center(const at_console* m, int i) {
 static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
   at_console* m = run->m;
   int32_t now = m->cycle * 3, line = m->cycle % AT_LINE * 3;
-  if (m->cycle >= (run->cart->is_european ? 342 : 290) * AT_LINE) { /* the frame is too long */
-    run->over = 1;
-    m->sync_end = INT32_MAX;
-  }
+  if (m->cycle >= (run->cart->is_european ? 343 : 291) * AT_LINE) run->over = 1; /* too long */
 #define AT_SET(place, new_value, delay, stales)   \
   do {                                            \
     uint8_t next_ = (uint8_t)(new_value);         \
