@@ -52,8 +52,8 @@ class _Title(ctypes.Structure):  # at_title
         ("cart", _Cartridge),
         ("rules", ctypes.c_void_p * len(PROGRAMS)),
         *((name, ctypes.c_int32) for name in ("paddle", "is_second", "switches")),
-        *((name, ctypes.c_int32) for name in ("mode", "hold", "resets", "num_starts")),
-        ("starts", ctypes.c_int32 * 32),
+        *((name, ctypes.c_int32) for name in ("mode", "wait", "hold", "resets", "num_starts")),
+        ("starts", ctypes.c_int32 * 16),
     )
 
 
@@ -220,10 +220,11 @@ def load(game: str, difficulty: int | None, folder: str | None, mode: int | None
         is_second=rules.second,
         switches=0x3F | difficulty << 6,
         mode=mode,
+        wait=rules.wait,
         hold=rules.hold,
         resets=4 if len(rules.modes) == 1 else 8,
         num_starts=len(rules.start),
-        starts=(ctypes.c_int32 * 32)(*rules.start),
+        starts=(ctypes.c_int32 * 16)(*np.ravel(rules.start)),
     )
     rest = [np.ravel(each).tobytes() for each in programs if each is not None]
     text = b"".join([rom.tobytes(), *rest, repr((game, mode, difficulty)).encode()])

@@ -81,8 +81,9 @@ class Rules:
     """The rules of a game; see `games.toml` for the meaning of each field."""
 
     programs: Mapping[str, Program]  # those of `PROGRAMS` that the game has
+    wait: int
     hold: int
-    start: tuple[int, ...]
+    start: tuple[tuple[int, int], ...]
     minimal: tuple[int, ...]
     modes: tuple[int, ...]
     difficulties: tuple[int, ...]
@@ -115,8 +116,9 @@ def load_rules(game: str) -> Rules:
     }
     return Rules(
         programs=programs,
+        wait=entry.get("wait", 0),
         hold=entry.get("hold", 2),
-        start=tuple(entry.get("start", ())),
+        start=tuple((action, frames) for action, frames in entry.get("start", ())),
         minimal=tuple(entry.get("minimal", range(18))),
         modes=tuple(entry["modes"]),
         difficulties=tuple(entry.get("difficulties", (0,))),

@@ -41,10 +41,10 @@ int main(void) {
     if (title.cart.kind == AT_PLAIN) title.cart.hot = 0x2000;
     for (int i = 0; i < 6; i++) title.rules[i] = code;
     title.paddle = (int)(draw() % 3) - 1, title.switches = 0x3F, title.resets = 8;
-    uint8_t memory[128];
+    uint8_t boot[129];
     at_game game;
-    fill(memory, sizeof memory);
-    at_begin(&game, &title, memory, picture);
+    fill(boot, sizeof boot);
+    at_begin(&game, &title, boot, picture);
     for (int i = 0; i < 6; i++) {
       if (i % 2) fill(&game, sizeof game);
       at_repair(&game);

@@ -25,9 +25,9 @@ typedef struct {
   int32_t paddle;          /* which one is the player's, or -1 */
   int32_t is_second;       /* whether the player has the second joystick */
   int32_t switches;        /* SWCHB, with the switches of difficulty */
-  int32_t mode, hold;      /* SELECT is held for some frames until `select` is the mode */
+  int32_t mode, wait, hold; /* SELECT is held for some frames until `select` is the mode */
   int32_t resets;          /* frames for which ALE then holds RESET */
-  int32_t num_starts, starts[32]; /* actions at the end of a reset, -1 for the switch RESET */
+  int32_t num_starts, starts[8][2]; /* actions at its end, and frames; -1 is the switch RESET */
 } at_title;
 
 enum { AT_OHMS = 408823, AT_OHMS_A_FRAME = 23000, AT_LEAST_OHMS = 27450,
@@ -112,27 +112,34 @@ static void at_hold(at_game* game, const at_title* title, int pressed, int frame
   for (int i = 0; i < frames; i++) at_frame(&game->console, &title->cart, &in, picture);
 }
 
-/* Starts a game as ALE does: a second after power, the switch RESET, SELECT until the game has the
- * mode, RESET, then actions that some games need to begin. `boot` has the memory at power-on, and
- * the timer. */
+/* Starts a game as ALE does: a second in which it finds out the television's standard; power again,
+ * which keeps the memory; a second, the switch RESET, SELECT until the game has the mode, RESET,
+ * then actions that some games need to begin. `boot` has the memory at power-on, and the timer. */
 static void at_begin(at_game* game, const at_title* title, const uint8_t boot[129],
                      uint8_t* picture) {
   memset(game, 0, sizeof *game);
   game->paddle = AT_OHMS;
+  at_title unknown = *title;
+  unknown.cart.is_european = 0;
   at_power_on(&game->console, &title->cart, boot);
+  at_hold(game, &unknown, 0, 60, picture);
+  uint8_t ram[128];
+  memcpy(ram, game->console.ram, sizeof ram);
+  at_power_on(&game->console, &title->cart, ram);
   game->console.timer = boot[128];
   at_hold(game, title, 0, 60, picture);
   at_hold(game, title, AT_RESET, 4, picture);
+  at_hold(game, title, 0, title->wait, picture);
   for (int i = 0; i < 256 && at_rule(game, title, AT_MODE, title->mode) != title->mode; i++) {
     at_hold(game, title, AT_PICK, title->hold, picture);
     at_hold(game, title, 0, 1, picture);
   }
   at_hold(game, title, AT_RESET, title->resets, picture);
   for (int i = 0; i < title->num_starts; i++) {
-    if (title->starts[i] < 0)
-      at_hold(game, title, AT_RESET, 1, picture);
-    else
-      at_play(game, title, title->starts[i], picture);
+    int action = title->starts[i][0], frames = title->starts[i][1];
+    if (action < 0) at_hold(game, title, AT_RESET, frames, picture);
+    for (int frame = 0; frame < frames && action >= 0; frame++)
+      at_play(game, title, action, picture);
   }
   memset(game->registers, 0, sizeof game->registers);
   for (int stage = AT_SCORE; stage <= AT_LIVES; stage++)
