@@ -49,7 +49,7 @@ static at_inputs at_inputs_of(at_game* game, const at_title* title, int action, 
     if (ohms > AT_MOST_OHMS) ohms = AT_MOST_OHMS;
     game->paddle = ohms;
     in.paddles[0] = in.paddles[1] = AT_OHMS;
-    in.paddles[2] = in.paddles[3] = 0;
+    in.paddles[2] = in.paddles[3] = title->paddle ? 0 : -1; /* the other port; high in pong only */
     in.paddles[title->paddle] = ohms;
     if (held & 1) in.joysticks &= (uint8_t)~(0x80 >> title->paddle);
     return in;
