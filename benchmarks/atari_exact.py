@@ -12,7 +12,7 @@ end of the game must be equal.
 2. `planned`: actions of a player that looks ahead: it tries many in copies of the state and takes
    those that gain most without the loss of a life. So it gets further than random play does.
 3. `modes`: random actions in other modes and difficulties.
-4. `start`: bytes of the memory of our starts that have a value that no start of ale_py has.
+4. `start`: bytes of the memory that differ at the first start of a process.
 5. `episodes`: returns and lengths of whole episodes of a random policy from each library's own
    starts, with frames skipped and actions repeated. `p` is that of a Kolmogorov-Smirnov test.
 """
@@ -39,7 +39,6 @@ from jaxenvs.envs.atari.rules import games
 CHUNK = 500  # frames that one call of our program plays
 LONGEST = 20  # frames that an action is held
 TRIES, AHEAD, TAKEN = 48, 90, 30  # of a plan: candidates, their frames, and those played
-STARTS = 16
 COMBINATIONS = 3  # of modes and difficulties
 CUT = 12_000  # frames of an episode at most
 COMPARED = ("memory", "pixels", "reward", "lives", "over")
@@ -82,7 +81,7 @@ def compare(game: str, options: argparse.Namespace) -> dict[str, Any]:
     """Returns what the comparison of a game found."""
     rng = np.random.default_rng(options.seed)
     title = machine.load(game, None, None)
-    found: dict[str, Any] = {"game": game, "start": unseen_bytes(title, game)}
+    found: dict[str, Any] = {"game": game, "start": differing_bytes(title, game)}
     ale = oracle.load(game)
     found["random"] = play_both(ale, title, options.frames, rng, _random_player, restores=True)
     found["planned"] = play_both(ale, title, options.planned, rng, _planner)
@@ -232,18 +231,10 @@ def _look_ahead(title: machine.Title) -> Any:
 # --- starts and episodes ---
 
 
-def unseen_bytes(title: machine.Title, game: str) -> list[int]:
-    """Returns the bytes of our starts with values that no start of ale_py has."""
-    ale = oracle.load(game)
-    theirs = []
-    for _ in range(STARTS):
-        ale.reset_game()
-        theirs.append(ale.getRAM())
-    timers = np.linspace(*machine.TIMERS, STARTS).astype(int)
-    ours = np.stack([title.begin(timer)[0][:128] for timer in timers])
-    seen = [np.isin(ours[:, i], np.stack(theirs)[:, i]).all() for i in range(128)]
-    varies = [len(np.unique(column)) > STARTS // 2 for column in np.stack(theirs).T]
-    return [i for i in range(128) if not seen[i] and not varies[i]]
+def differing_bytes(title: machine.Title, game: str) -> list[int]:
+    """Returns the bytes of the memory that differ at ale_py's first start."""
+    ours, *_ = title.begin(oracle.TIMERS[0])
+    return np.flatnonzero(ours[:128] != oracle.load(game).getRAM()).tolist()
 
 
 def compare_episodes(game: str, count: int, rng: np.random.Generator) -> dict[str, Any]:
