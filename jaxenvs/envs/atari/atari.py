@@ -13,7 +13,12 @@ from jaxenvs.envs.atari import machine
 from jaxenvs.errors import ParameterError, check_integer
 
 _NUM_BOOTS = 8  # games that starts are drawn from, with different timers at power-on
-_FIRE = 1  # ALE's number
+_MEANINGS = (  # by ALE's numbers
+    *("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN"),
+    *("UPRIGHT", "UPLEFT", "DOWNRIGHT", "DOWNLEFT", "UPFIRE", "RIGHTFIRE", "LEFTFIRE", "DOWNFIRE"),
+    *("UPRIGHTFIRE", "UPLEFTFIRE", "DOWNRIGHTFIRE", "DOWNLEFTFIRE"),
+)
+_FIRE = _MEANINGS.index("FIRE")
 _SHOWS = {"rgb": "rgb", "grayscale": "grayscale", "ram": "nothing"}
 
 
@@ -122,6 +127,11 @@ class Atari(Environment[AtariState]):
         """ALE's numbers of the actions."""
         own = range(18) if self.full_action_space else self._title.rules.minimal
         return np.array(own, np.int32)
+
+    @property
+    def action_meanings(self) -> tuple[str, ...]:
+        """ALE's names of the actions, such as "UPFIRE"."""
+        return tuple(_MEANINGS[number] for number in self._actions)
 
     @property
     def _show(self) -> str:

@@ -75,7 +75,10 @@ def test_spaces_and_steps_are_those_of_gymnasium(obs_type):
         theirs.observation_space.dtype,
     )
     assert env.action_space.n == theirs.action_space.n
-    assert Atari(game="assault", full_action_space=True).action_space.n == 18
+    assert list(env.action_meanings) == theirs.get_action_meanings()
+    every = Atari(game="assault", full_action_space=True)
+    assert every.action_space.n == 18
+    assert list(every.action_meanings) == [each.name for each in ale_py.Action][:18]
     theirs.reset(seed=3)
     state, _ = env.reset(jax.random.key(0))
     state = state.replace(game=jnp.asarray(oracle.copy(theirs.ale, np.asarray(state.game))[0]))
