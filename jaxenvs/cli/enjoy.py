@@ -67,7 +67,8 @@ def _hosted_episodes(
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Does the same as `_episodes` for a hosted environment, which renders itself."""
     check_integer(RolloutError, "enjoy got max_steps", max_steps)
-    hosts: Any = jaxenvs.make_vec(config.id, 1, backend="serial", render_mode="rgb_array")
+    parameters = {**config.env_parameters(), "backend": "serial", "render_mode": "rgb_array"}
+    hosts: Any = jaxenvs.make_vec(config.id, 1, **parameters)
     act = jax.jit(policy)
     try:
         env = config.wrapped(hosts, training=False)

@@ -346,7 +346,7 @@ class Config:
         """
         number = self.num_envs if num_envs is None else num_envs
         if self.is_hosted:
-            env = make_vec(self.id, number, **self._parameters())
+            env = make_vec(self.id, number, **self.env_parameters())
             try:
                 return self.wrapped(env, training=training)
             except BaseException:
@@ -358,10 +358,10 @@ class Config:
 
     def make_instance(self) -> Environment:
         """Returns one native environment, without its wrappers."""
-        return make(self.id, **self._parameters())
+        return make(self.id, **self.env_parameters())
 
-    def _parameters(self) -> dict[str, Any]:
-        # TOML has no tuples.
+    def env_parameters(self) -> dict[str, Any]:
+        """Returns the parameters of the environment, with tuples for the lists of a file."""
         return {name: tuple(x) if isinstance(x, list) else x for name, x in self.env.items()}
 
     def wrapped(self, env: Any, *, training: bool, num_envs: int | None = None) -> Any:

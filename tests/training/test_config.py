@@ -335,7 +335,7 @@ def test_wrappers_are_saved_in_the_config_and_wrap_instances(tmp_path):
 
 def test_parameters_of_the_environment_are_saved_and_used(tmp_path):
     config = config_for("PPO", "CartPole-v1").with_settings({"env.gravity": 5.0})
-    assert config.replace(env={"size": [2, 3]})._parameters() == {"size": (2, 3)}
+    assert config.replace(env={"size": [2, 3]}).env_parameters() == {"size": (2, 3)}
     config = Config.read(config.write(tmp_path / "config.toml"))
     train = config.make_train(total_steps=1_000)
     for made in (config.make_instance(), config.make_env(2), train.env, config.make_scheme().env):
