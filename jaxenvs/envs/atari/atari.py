@@ -1,6 +1,7 @@
 """Games of the Atari 2600 as pure functions of their state."""
 
 import functools
+from typing import Any
 
 import chex
 import jax
@@ -255,11 +256,11 @@ def _starts(
     timers = np.linspace(*machine.TIMERS, _NUM_BOOTS).astype(int)
     begun = [title.begin(timer, show, resized) for timer in timers]
     games, shown, lives = (np.stack(each) for each in zip(*begun, strict=True))
-    found = [(games, shown, lives)]
+    found: list[tuple[Any, Any, Any]] = [(games, shown, lives)]
     with jax.ensure_compile_time_eval():
         play = jax.vmap(functools.partial(title.play, show=show, resized=resized), (0, None))
 
-        def after(games: np.ndarray, action: int) -> tuple[np.ndarray, ...]:
+        def after(games: Any, action: int) -> tuple[Any, Any, Any]:
             games, numbers, shown = play(jnp.asarray(games), jnp.full(1, action, jnp.int32))
             return np.asarray(games), np.asarray(shown[:, 0]), np.asarray(numbers[:, 1])
 
