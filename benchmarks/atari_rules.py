@@ -13,7 +13,7 @@ reward, lives, and the end of the episode by `envs/atari/games.toml` must be tho
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks import _common
 from jaxenvs.envs.atari import rules as atari
-from jaxenvs.envs.atari.rules import READS
+from jaxenvs.envs.atari.rules import NUMBER, OPERATIONS, REGISTERS, STAGES
 
 FRAMES = 20_000
 POKES = 0.02  # changes per frame
@@ -92,6 +92,77 @@ def compare(game: str, frames: int, pokes: float = 0.0, seed: int = 0) -> dict[s
     return found
 
 
+def evaluate(program: atari.Program, ram: Sequence[int], registers: Mapping[str, int]) -> int:
+    """Evaluates a program as the stack machine in C does.
+
+    Args:
+        program: from `compile_expression`.
+        ram: the 128 bytes.
+        registers: those that it reads. Those left out are 0.
+    """
+    stack: list[int] = []
+    for number, argument in program.tolist():
+        operation = OPERATIONS[number]
+        if operation == "END":
+            break
+        if operation == "CONSTANT":
+            stack.append(argument)
+        elif operation == "REGISTER":
+            stack.append(registers.get(REGISTERS[argument], 0))
+        elif number < NUMBER["ADD"]:
+            byte = int(ram[argument])
+            high, low = byte >> 4, byte & 15
+            stack.append({"RAM": byte, "BCD": 10 * high + low, "HIGH": high, "LOW": low}[operation])
+        elif operation == "SELECT":
+            otherwise, then, condition = stack.pop(), stack.pop(), stack.pop()
+            stack.append(then if condition else otherwise)
+        elif number < NUMBER["NEGATIVE"]:
+            right, left = stack.pop(), stack.pop()
+            stack.append(_wrap(_COMBINE[operation](left, right)))
+        else:
+            value = stack.pop()
+            changed = {"NEGATIVE": -value, "INVERT": ~value, "NOT": value == 0}[operation]
+            stack.append(_wrap(changed))
+    return stack.pop()
+
+
+class Scorer:
+    """Follows an episode from frame to frame by the rules of a game.
+
+    Made from the RAM at the reset. `step` takes the RAM after each frame.
+    """
+
+    def __init__(self, rules: atari.Rules, ram: Sequence[int]) -> None:
+        self._programs = rules.programs
+        first: dict[str, int] = {}
+        for stage in ("score", "over", "lives"):
+            first[stage] = self._evaluate(stage, ram, first)
+        self._registers = {stage: first.get(stage, 0) for stage in ("flag", "count", *first)}
+
+    @property
+    def lives(self) -> int:
+        """The lives after the latest frame; 0 in a game without lives."""
+        return self._registers["lives"]
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is over, which some modes are at the reset already."""
+        return bool(self._registers["over"])
+
+    def step(self, ram: Sequence[int]) -> tuple[int, int, bool]:
+        """Returns the reward of a frame, the lives after it, and whether the episode is over."""
+        now = {f"old_{name}": self._registers[name] for name in ("flag", "count", "score", "lives")}
+        for stage in STAGES:
+            now[stage] = self._evaluate(stage, ram, now)
+        self._registers = now
+        return now["reward"], now["lives"], bool(now["over"])
+
+    def _evaluate(self, stage: str, ram: Sequence[int], registers: Mapping[str, int]) -> int:
+        if stage in self._programs:
+            return evaluate(self._programs[stage], ram, registers)
+        return registers["score"] - registers["old_score"] if stage == "reward" else 0
+
+
 def interface(game: str, seed: int = 0) -> Any:
     """Returns ale_py's interface to a game, with one frame a step and without sticky actions."""
     import ale_py
@@ -134,7 +205,7 @@ def _play(
     for frame, action in zip(range(frames), _actions(rules.minimal, random), strict=False):
         if scorer is None:
             ale.reset_game()
-            scorer = atari.Scorer(rules, ale.getRAM().tolist())
+            scorer = Scorer(rules, ale.getRAM().tolist())
             lives = ale.lives()
             wrong["reset"] += (scorer.lives, scorer.over) != (lives, ale.game_over())
             if ale.game_over():
@@ -172,7 +243,7 @@ def _actions(minimal: Sequence[int], random: np.random.Generator) -> Iterator[in
 
 
 def _addresses(program: atari.Program) -> list[int]:
-    reads = np.isin(program[:, 0], READS)
+    reads = np.isin(program[:, 0], [NUMBER[name] for name in ("RAM", "BCD", "HIGH", "LOW")])
     return program[reads, 1].tolist()
 
 
@@ -196,6 +267,32 @@ def _line(found: dict[str, Any]) -> str:
     numbers = f"{found['frames']} frames, {found['rewards']} rewards, {found['lives_lost']} lives"
     changed = "changed" if found["pokes"] else "played"
     return f"{found['game']}, {changed}: {numbers}, {found['ends']} ends; mismatches: {wrong}"
+
+
+def _wrap(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31
+
+
+_COMBINE: dict[str, Callable[[int, int], int]] = {
+    "ADD": lambda left, right: left + right,
+    "SUBTRACT": lambda left, right: left - right,
+    "MULTIPLY": lambda left, right: left * right,
+    "DIVIDE": lambda left, right: left // right if right else 0,
+    "MODULO": lambda left, right: left % right if right else 0,
+    "AND": lambda left, right: left & right,
+    "OR": lambda left, right: left | right,
+    "XOR": lambda left, right: left ^ right,
+    "LEFT": lambda left, right: left << (right & 31),
+    "RIGHT": lambda left, right: left >> (right & 31),
+    "EQUAL": lambda left, right: left == right,
+    "UNEQUAL": lambda left, right: left != right,
+    "LESS": lambda left, right: left < right,
+    "LESS_EQUAL": lambda left, right: left <= right,
+    "GREATER": lambda left, right: left > right,
+    "GREATER_EQUAL": lambda left, right: left >= right,
+    "BOTH": lambda left, right: bool(left and right),
+    "EITHER": lambda left, right: bool(left or right),
+}
 
 
 if __name__ == "__main__":

@@ -185,11 +185,17 @@ def load(game: str, difficulty: int | None, folder: str | None, mode: int | None
     """Loads a title by ale_py's name of its ROM.
 
     Raises:
-        ParameterError: there is no such game, difficulty, or mode, or its ROM is another one.
+        ParameterError: there is no such game, difficulty, or mode, or its ROM is another one, or
+            the machine lacks a part of its cartridge.
         MissingExtraError: there is no folder, and ale_py is not installed.
         JaxenvsError: jaxenvs was installed without its compiled part.
     """
     rules = load_rules(game)
+    if rules.lacks:
+        raise ParameterError(
+            f"{game} cannot be played: its cartridge has {rules.lacks}, which jaxenvs lacks.  Make"
+            ' ale_py\'s environment in a pool: an id such as "gymnasium/ALE/Pitfall2-v5".'
+        )
     difficulty = rules.difficulty if difficulty is None else difficulty
     mode = rules.mode if mode is None else mode
     modes = rules.modes if "select" in rules.programs else (rules.mode,)

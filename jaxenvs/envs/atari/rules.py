@@ -24,7 +24,7 @@ An expression is compiled to a program for the stack machine in bridge/native/at
 import ast
 import functools
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,8 @@ _NAMES = (
     " EQUAL UNEQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL BOTH EITHER"
     " NEGATIVE INVERT NOT SELECT"
 )
-_OPERATIONS = _NAMES.split()
-_NUMBER = {name: number for number, name in enumerate(_OPERATIONS)}
-READS = tuple(_NUMBER[name] for name in ("RAM", "BCD", "HIGH", "LOW"))  # those that read the RAM
+OPERATIONS = _NAMES.split()
+NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "ADD",
     ast.Sub: "SUBTRACT",
@@ -93,6 +92,7 @@ class Rules:
     first_line: int
     comb: bool
     cartridge: str | None
+    lacks: str | None
     paddle: int  # or -1
     second: bool
 
@@ -128,6 +128,7 @@ def load_rules(game: str) -> Rules:
         first_line=entry.get("first_line", 34),
         comb=entry.get("comb", True),
         cartridge=entry.get("cartridge"),
+        lacks=entry.get("lacks"),
         paddle=entry.get("paddle", -1),
         second=entry.get("second", False),
     )
@@ -172,77 +173,6 @@ def compile_expression(expression: str, *, known: tuple[str, ...] = REGISTERS) -
     return program
 
 
-def evaluate(program: Program, ram: Sequence[int], registers: Mapping[str, int]) -> int:
-    """Evaluates a program as the stack machine in C does.
-
-    Args:
-        program: from `compile_expression`.
-        ram: the 128 bytes.
-        registers: those that it reads. Those left out are 0.
-    """
-    stack: list[int] = []
-    for number, argument in program.tolist():
-        operation = _OPERATIONS[number]
-        if operation == "END":
-            break
-        if operation == "CONSTANT":
-            stack.append(argument)
-        elif operation == "REGISTER":
-            stack.append(registers.get(REGISTERS[argument], 0))
-        elif number < _NUMBER["ADD"]:
-            byte = int(ram[argument])
-            high, low = byte >> 4, byte & 15
-            stack.append({"RAM": byte, "BCD": 10 * high + low, "HIGH": high, "LOW": low}[operation])
-        elif operation == "SELECT":
-            otherwise, then, condition = stack.pop(), stack.pop(), stack.pop()
-            stack.append(then if condition else otherwise)
-        elif number < _NUMBER["NEGATIVE"]:
-            right, left = stack.pop(), stack.pop()
-            stack.append(_wrap(_COMBINE[operation](left, right)))
-        else:
-            value = stack.pop()
-            changed = {"NEGATIVE": -value, "INVERT": ~value, "NOT": value == 0}[operation]
-            stack.append(_wrap(changed))
-    return stack.pop()
-
-
-class Scorer:
-    """Follows an episode from frame to frame by the rules of a game.
-
-    Made from the RAM at the reset. `step` takes the RAM after each frame.
-    """
-
-    def __init__(self, rules: Rules, ram: Sequence[int]) -> None:
-        self._programs = rules.programs
-        first: dict[str, int] = {}
-        for stage in ("score", "over", "lives"):
-            first[stage] = self._evaluate(stage, ram, first)
-        self._registers = {stage: first.get(stage, 0) for stage in ("flag", "count", *first)}
-
-    @property
-    def lives(self) -> int:
-        """The lives after the latest frame; 0 in a game without lives."""
-        return self._registers["lives"]
-
-    @property
-    def over(self) -> bool:
-        """Whether the episode is over, which some modes are at the reset already."""
-        return bool(self._registers["over"])
-
-    def step(self, ram: Sequence[int]) -> tuple[int, int, bool]:
-        """Returns the reward of a frame, the lives after it, and whether the episode is over."""
-        now = {f"old_{name}": self._registers[name] for name in ("flag", "count", "score", "lives")}
-        for stage in STAGES:
-            now[stage] = self._evaluate(stage, ram, now)
-        self._registers = now
-        return now["reward"], now["lives"], bool(now["over"])
-
-    def _evaluate(self, stage: str, ram: Sequence[int], registers: Mapping[str, int]) -> int:
-        if stage in self._programs:
-            return evaluate(self._programs[stage], ram, registers)
-        return registers["score"] - registers["old_score"] if stage == "reward" else 0
-
-
 @functools.cache
 def _table() -> dict[str, Any]:
     return tomllib.loads(GAMES.read_text(encoding="utf-8"))
@@ -259,7 +189,7 @@ def _known(stage: str) -> tuple[str, ...]:
 def _emit(node: ast.AST, code: list[tuple[int, int]], known: tuple[str, ...], whole: str) -> None:
     # Appends the instructions that push the value of a node.
     def push(operation: str, argument: int = 0) -> None:
-        code.append((_NUMBER[operation], argument))
+        code.append((NUMBER[operation], argument))
 
     def emit(*nodes: ast.AST) -> None:
         for operand in nodes:
@@ -319,38 +249,12 @@ def _unknown(node: ast.AST, whole: str) -> ParameterError:
 def _deepest(code: list[tuple[int, int]]) -> int:
     depth = deepest = 0
     for number, _ in code:
-        operation = _OPERATIONS[number]
-        if number < _NUMBER["ADD"]:
+        operation = OPERATIONS[number]
+        if number < NUMBER["ADD"]:
             depth += 1
         elif operation == "SELECT":
             depth -= 2
-        elif number < _NUMBER["NEGATIVE"]:
+        elif number < NUMBER["NEGATIVE"]:
             depth -= 1
         deepest = max(deepest, depth)
     return deepest
-
-
-def _wrap(value: int) -> int:
-    return (value + 2**31) % 2**32 - 2**31
-
-
-_COMBINE: dict[str, Callable[[int, int], int]] = {
-    "ADD": lambda left, right: left + right,
-    "SUBTRACT": lambda left, right: left - right,
-    "MULTIPLY": lambda left, right: left * right,
-    "DIVIDE": lambda left, right: left // right if right else 0,
-    "MODULO": lambda left, right: left % right if right else 0,
-    "AND": lambda left, right: left & right,
-    "OR": lambda left, right: left | right,
-    "XOR": lambda left, right: left ^ right,
-    "LEFT": lambda left, right: left << (right & 31),
-    "RIGHT": lambda left, right: left >> (right & 31),
-    "EQUAL": lambda left, right: left == right,
-    "UNEQUAL": lambda left, right: left != right,
-    "LESS": lambda left, right: left < right,
-    "LESS_EQUAL": lambda left, right: left <= right,
-    "GREATER": lambda left, right: left > right,
-    "GREATER_EQUAL": lambda left, right: left >= right,
-    "BOTH": lambda left, right: bool(left and right),
-    "EITHER": lambda left, right: bool(left or right),
-}

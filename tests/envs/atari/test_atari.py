@@ -143,6 +143,7 @@ def test_starts_after_noops_differ(own_rom):
     ("parameters", "message"),
     [
         ({"game": "breakot"}, "breakot"),
+        ({"game": "pitfall2"}, "pitfall2 cannot be played: its cartridge has a processor"),
         ({"obs_type": "rgba"}, "obs_type='rgba'; expected 'rgb', 'grayscale', 'ram'"),
         ({"frameskip": 0}, "frameskip"),
         ({"frameskip": (4, 4)}, r"frameskip=\(4, 4\)"),

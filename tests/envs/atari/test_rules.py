@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.atari_rules import Scorer, evaluate
 from jaxenvs.bridge import native
 from jaxenvs.envs.atari.rules import (
     DEPTH,
     LENGTH,
     REGISTERS,
-    Scorer,
     compile_expression,
-    evaluate,
     games,
     load_rules,
 )
