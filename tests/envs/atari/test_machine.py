@@ -62,7 +62,7 @@ def test_frames_equal_those_of_ale_py(name):
     "name",
     [
         *("krull", "seaquest", "surround", "time_pilot", "space_war", "amidar", "berzerk"),
-        *("kaboom", "private_eye", "entombed", "gopher", "mario_bros"),
+        *("kaboom", "private_eye", "entombed", "gopher", "casino"),
     ],
 )
 def test_a_first_start_equals_that_of_ale_py(name):
