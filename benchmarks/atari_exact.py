@@ -80,16 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compare(game: str, options: argparse.Namespace) -> dict[str, Any]:
     """Returns what the comparison of a game found."""
     rng = np.random.default_rng(options.seed)
-    title = machine.load(game, None, None)
-    found: dict[str, Any] = {"game": game, "start": differing_bytes(title, game)}
+    console = machine.Console.load(game)
+    found: dict[str, Any] = {"game": game, "start": differing_bytes(console, game)}
     ale = oracle.load(game)
-    found["random"] = play_both(ale, title, options.frames, rng, _random_player, restores=True)
-    found["planned"] = play_both(ale, title, options.planned, rng, _planner)
+    found["random"] = play_both(ale, console, options.frames, rng, _random_player, restores=True)
+    found["planned"] = play_both(ale, console, options.planned, rng, _planner)
     found["modes"] = []
-    for mode, difficulty in _combinations(title.rules):
+    for mode, difficulty in _combinations(console.rules):
         ale.setMode(mode)
         ale.setDifficulty(difficulty)
-        other = machine.load(game, difficulty, None, mode)
+        other = machine.Console.load(game, mode=mode, difficulty=difficulty)
         part = play_both(ale, other, options.others, rng, _random_player)
         found["modes"].append({"mode": mode, "difficulty": difficulty, **part})
     if options.episodes:
@@ -109,12 +109,12 @@ def differs(part: dict[str, Any]) -> bool:
 
 # --- frames ---
 
-Player = Callable[[machine.Title, jax.Array, np.random.Generator], np.ndarray]
+Player = Callable[[machine.Console, jax.Array, np.random.Generator], np.ndarray]
 
 
 def play_both(
     ale: Any,
-    title: machine.Title,
+    console: machine.Console,
     frames: int,
     rng: np.random.Generator,
     player: Player,
@@ -125,7 +125,7 @@ def play_both(
 
     Args:
         ale: ale_py's console with the game.
-        title: the same game of ours.
+        console: the same game of ours.
         frames: how many to play.
         rng: of the player.
         player: chooses the actions of the next frames, int32[F].
@@ -137,16 +137,16 @@ def play_both(
     state, score = None, 0
     while found["frames"] < frames:
         if state is None:
-            state, score = _start(title, ale), 0
+            state, score = _start(console, ale), 0
         if restores and rng.random() < 0.2:
             saved = ale.cloneSystemState()
-            for action in rng.choice(title.rules.minimal, 37):
+            for action in rng.choice(console.rules.minimal, 37):
                 ale.act(int(action))
             ale.restoreSystemState(saved)
-        actions = player(title, state, rng)
+        actions = player(console, state, rng)
         theirs = _play_theirs(ale, actions)
         played = len(theirs["memory"])
-        state, ours = _play_ours(title, state, actions, played)
+        state, ours = _play_ours(console, state, actions, played)
         for name in COMPARED:
             wrong = [i for i in range(played) if not np.array_equal(ours[name][i], theirs[name][i])]
             mismatches[name] += len(wrong)
@@ -162,9 +162,9 @@ def play_both(
     return found
 
 
-def _start(title: machine.Title, ale: Any) -> jax.Array:
+def _start(console: machine.Console, ale: Any) -> jax.Array:
     """Returns our game where ale_py's is."""
-    ours, *_ = title.begin(machine.TIMERS[0])
+    ours, *_ = console.start(machine.TIMERS[0])
     return jnp.asarray(oracle.copy(ale, ours)[0])
 
 
@@ -181,21 +181,21 @@ def _play_theirs(ale: Any, actions: np.ndarray) -> dict[str, list[Any]]:
 
 
 def _play_ours(
-    title: machine.Title, state: jax.Array, actions: np.ndarray, played: int
+    console: machine.Console, state: jax.Array, actions: np.ndarray, played: int
 ) -> tuple[jax.Array, dict[str, np.ndarray]]:
     padded = np.full(CHUNK, -1, np.int32)
     padded[:played] = actions[:played]
-    state, (memory, numbers, pixels) = _program(title)(state, padded)
+    state, (memory, numbers, pixels) = _program(console)(state, padded)
     numbers = np.asarray(numbers)
     values = np.asarray(memory), np.asarray(pixels), *numbers.T[:3]
     return state, dict(zip(COMPARED, values, strict=True))
 
 
 @functools.cache
-def _program(title: machine.Title) -> Any:
+def _program(console: machine.Console) -> Any:
     def play(state: jax.Array, action: jax.Array) -> Any:
-        state, numbers, pixels = title.play(state, action[None], show="screen")
-        return state, (title.memory(state), numbers, pixels[0])
+        state, numbers, pixels = console.play(state, action[None], show="screen")
+        return state, (console.memory(state), numbers, pixels[0])
 
     return jax.jit(lambda state, actions: jax.lax.scan(play, state, actions))
 
@@ -203,37 +203,37 @@ def _program(title: machine.Title) -> Any:
 # --- players ---
 
 
-def _random_player(title: machine.Title, _: Any, rng: np.random.Generator) -> np.ndarray:
-    return _held_actions(title, rng, CHUNK)
+def _random_player(console: machine.Console, _: Any, rng: np.random.Generator) -> np.ndarray:
+    return _held_actions(console, rng, CHUNK)
 
 
-def _held_actions(title: machine.Title, rng: np.random.Generator, count: int) -> np.ndarray:
+def _held_actions(console: machine.Console, rng: np.random.Generator, count: int) -> np.ndarray:
     """Returns random actions, each of which is held for some frames."""
     times = rng.integers(1, LONGEST + 1, count)
-    return np.repeat(rng.choice(title.rules.minimal, count), times)[:count].astype(np.int32)
+    return np.repeat(rng.choice(console.rules.minimal, count), times)[:count].astype(np.int32)
 
 
-def _planner(title: machine.Title, state: jax.Array, rng: np.random.Generator) -> np.ndarray:
+def _planner(console: machine.Console, state: jax.Array, rng: np.random.Generator) -> np.ndarray:
     """Returns the actions of the best of some candidates, tried in copies of the state."""
-    tries = np.stack([_held_actions(title, rng, AHEAD) for _ in range(TRIES)])
-    reward, lives, over, _ = np.asarray(_look_ahead(title)(state, tries)).T
+    tries = np.stack([_held_actions(console, rng, AHEAD) for _ in range(TRIES)])
+    reward, lives, over, _ = np.asarray(_look_ahead(console)(state, tries)).T
     value = reward.astype(np.int64) + 100_000 * lives.astype(np.int64) - 10**9 * over
     best = rng.choice(np.flatnonzero(value == value.max()))
     return tries[best, :TAKEN]
 
 
 @functools.cache
-def _look_ahead(title: machine.Title) -> Any:
-    play = jax.vmap(lambda state, actions: title.play(state, actions)[1], (None, 0))
+def _look_ahead(console: machine.Console) -> Any:
+    play = jax.vmap(lambda state, actions: console.play(state, actions)[1], (None, 0))
     return jax.jit(play)
 
 
 # --- starts and episodes ---
 
 
-def differing_bytes(title: machine.Title, game: str) -> list[int]:
+def differing_bytes(console: machine.Console, game: str) -> list[int]:
     """Returns the bytes of the memory that differ at ale_py's first start."""
-    ours, *_ = title.begin(oracle.TIMERS[0])
+    ours, *_ = console.start(oracle.TIMERS[0])
     return np.flatnonzero(ours[:128] != oracle.load(game).getRAM()).tolist()
 
 

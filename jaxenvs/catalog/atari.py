@@ -12,7 +12,7 @@ double_dunk enduro fishing_derby freeway frostbite gopher gravitar hero ice_hock
 kangaroo krull kung_fu_master montezuma_revenge ms_pacman name_this_game phoenix pitfall pong
 private_eye qbert riverraid road_runner robotank seaquest skiing solaris space_invaders
 star_gunner surround tennis time_pilot tutankham up_n_down venture video_pinball wizard_of_wor
-yars_revenge zaxxon adventure air_raid atlantis2 basic_math carnival casino crossbow
+yars_revenge zaxxon adventure air_raid atlantis2 basic_math blackjack carnival casino crossbow
 darkchambers donkey_kong earthworld elevator_action entombed et flag_capture frogger galaxian
 hangman haunted_house human_cannonball journey_escape kaboom keystone_kapers king_kong koolaid
 laser_gates lost_luggage mario_bros mr_do othello pacman pooyan sir_lancelot

@@ -2,3 +2,4 @@
 
 from jaxenvs.envs.atari.atari import Atari as Atari
 from jaxenvs.envs.atari.atari import AtariState as AtariState
+from jaxenvs.envs.atari.machine import Console as Console

@@ -108,7 +108,7 @@ class Atari(Environment[AtariState]):
                 f"{name} got screen_size={self.screen_size}; expected a height and a width of at"
                 f" most {machine.LARGEST} pixels."
             )
-        _ = self._title  # raises if there is no such game
+        _ = self._console  # raises if there is no such game
 
     @property
     def _skip(self) -> tuple[int, ...]:
@@ -120,13 +120,15 @@ class Atari(Environment[AtariState]):
         )
 
     @property
-    def _title(self) -> machine.Title:
-        return machine.load(self.game, self.difficulty, self.roms_dir, self.mode)
+    def _console(self) -> machine.Console:
+        return machine.Console.load(
+            self.game, mode=self.mode, difficulty=self.difficulty, roms_dir=self.roms_dir
+        )
 
     @property
     def _actions(self) -> np.ndarray:
         """ALE's numbers of the actions."""
-        own = range(18) if self.full_action_space else self._title.rules.minimal
+        own = range(18) if self.full_action_space else self._console.rules.minimal
         return np.array(own, np.int32)
 
     @property
@@ -140,7 +142,7 @@ class Atari(Environment[AtariState]):
 
     @property
     def observation_space(self) -> spaces.Box:
-        shape = self._title.shape(self._show, self.screen_size)
+        shape = self._console.shape(self._show, self.screen_size)
         if self.preprocessing:
             shape = (self.stack_num, *shape)
         elif self.obs_type == "ram":
@@ -157,7 +159,7 @@ class Atari(Environment[AtariState]):
     def reset(self, key: chex.PRNGKey) -> tuple[AtariState, TimeStep]:
         noops = self.noop_max if self.preprocessing else 0
         fires = self.preprocessing and self.use_fire_reset and _FIRE in self._actions
-        starts = _starts(self._title, self._show, self.screen_size, noops, fires)
+        starts = _starts(self._console, self._show, self.screen_size, noops, fires)
         games, shown, lives, frames = map(jnp.asarray, starts)
         number = jax.random.randint(key, (), 0, len(games), jnp.int32)
         picture = shown[number]
@@ -177,7 +179,7 @@ class Atari(Environment[AtariState]):
         self, state: AtariState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[AtariState, TimeStep]:
         actions = self._frames(state, action, key)
-        game, numbers, pictures = self._title.play(
+        game, numbers, pictures = self._console.play(
             state.game,
             actions,
             show=self._show,
@@ -234,19 +236,19 @@ class Atari(Environment[AtariState]):
     def _observe(self, state: AtariState, picture: jax.Array) -> jax.Array:
         if self.preprocessing:
             return state.pictures
-        return self._title.memory(state.game) if self.obs_type == "ram" else picture
+        return self._console.memory(state.game) if self.obs_type == "ram" else picture
 
     def _describe(self, state: AtariState) -> dict[str, jax.Array]:
         return {"lives": state.lives, "episode_frame_number": state.frames}
 
     def render(self, state: AtariState) -> jax.Array:
         """Draws the screen of the next frame without input: uint8[height, 160, 3]."""
-        return self._title.play(state.game, jnp.zeros(1, jnp.int32), show="rgb")[2][0]
+        return self._console.play(state.game, jnp.zeros(1, jnp.int32), show="rgb")[2][0]
 
 
 @functools.cache
 def _starts(
-    title: machine.Title, show: str, resized: tuple[int, int], noops: int, fires: bool
+    console: machine.Console, show: str, resized: tuple[int, int], noops: int, fires: bool
 ) -> tuple[np.ndarray, ...]:
     """Returns games after ALE's reset, uint8[B, S], what they show, their lives, and frames since.
 
@@ -254,11 +256,11 @@ def _starts(
     button pressed if it `fires`.
     """
     timers = np.linspace(*machine.TIMERS, _NUM_BOOTS).astype(int)
-    begun = [title.begin(timer, show, resized) for timer in timers]
+    begun = [console.start(timer, show, resized) for timer in timers]
     games, shown, lives = (np.stack(each) for each in zip(*begun, strict=True))
     found: list[tuple[Any, Any, Any]] = [(games, shown, lives)]
     with jax.ensure_compile_time_eval():
-        play = jax.vmap(functools.partial(title.play, show=show, resized=resized), (0, None))
+        play = jax.vmap(functools.partial(console.play, show=show, resized=resized), (0, None))
 
         def after(games: Any, action: int) -> tuple[Any, Any, Any]:
             games, numbers, shown = play(jnp.asarray(games), jnp.full(1, action, jnp.int32))

@@ -58,12 +58,47 @@ class _Title(ctypes.Structure):  # at_title
 
 
 @dataclasses.dataclass(frozen=True)
-class Title:
-    """A title with its switches, as the custom call knows it."""
+class Console:
+    """A console with a game: frames, memory, and screens, below what agents see.
+
+    `load` makes one. Its state, uint8[S], is an array like any other; the console is none.
+
+    Example:
+        >>> console = Console.load("breakout")
+        >>> state, screen, lives = console.start()
+        >>> actions = jnp.array([1, 3, 3])  # FIRE, RIGHT, RIGHT: a frame each
+        >>> state, numbers, pictures = jax.jit(console.play)(state, actions)
+        >>> console.memory(state).shape
+        (128,)
+    """
 
     rules: Rules = dataclasses.field(compare=False)
     id: int
-    size: int  # S, bytes of a game
+    size: int  # S, bytes of a state
+
+    @staticmethod
+    def load(
+        game: str,
+        *,
+        mode: int | None = None,
+        difficulty: int | None = None,
+        roms_dir: str | None = None,
+    ) -> "Console":
+        """Returns a console with a game.
+
+        Args:
+            game: ale_py's name of the ROM, such as "space_invaders".
+            mode: of the game; None for the usual one.
+            difficulty: of the console's switches; None for the usual one.
+            roms_dir: the folder of ROMs, by default ale_py's.
+
+        Raises:
+            ParameterError: there is no such game, mode, or difficulty, its ROM is another one, or
+                the console cannot run it.
+            MissingExtraError: there is no folder, and ale_py is not installed.
+            JaxenvsError: jaxenvs was installed without its compiled part.
+        """
+        return _load(game, mode, difficulty, roms_dir)
 
     @property
     def height(self) -> int:
@@ -74,8 +109,8 @@ class Title:
         """Returns the memory of a game: uint8[128]."""
         return game[:128]
 
-    def begin(
-        self, timer: int, show: str = "screen", resized: tuple[int, int] = (84, 84)
+    def start(
+        self, timer: int = TIMERS[0], show: str = "screen", resized: tuple[int, int] = (84, 84)
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """Starts a game as ALE does.
 
@@ -181,15 +216,7 @@ def action_of(across: Any, along: Any, fire: Any, strength: Any) -> jax.Array:
 
 
 @functools.cache  # which keeps what programs use
-def load(game: str, difficulty: int | None, folder: str | None, mode: int | None = None) -> Title:
-    """Loads a title by ale_py's name of its ROM.
-
-    Raises:
-        ParameterError: there is no such game, difficulty, or mode, or its ROM is another one, or
-            the machine lacks a part of its cartridge.
-        MissingExtraError: there is no folder, and ale_py is not installed.
-        JaxenvsError: jaxenvs was installed without its compiled part.
-    """
+def _load(game: str, mode: int | None, difficulty: int | None, folder: str | None) -> Console:
     rules = load_rules(game)
     if rules.lacks:
         raise ParameterError(
@@ -238,7 +265,7 @@ def load(game: str, difficulty: int | None, folder: str | None, mode: int | None
     if number not in _kept:  # otherwise a program may be reading what is registered
         _kept[number] = rom, programs
         _library().jaxenvs_atari_register(ctypes.c_int64(number), ctypes.byref(title))
-    return Title(rules, number, _library().jaxenvs_atari_size())
+    return Console(rules, number, _library().jaxenvs_atari_size())
 
 
 _kept: dict[int, Any] = {}  # what titles point at

@@ -23,12 +23,12 @@ EXAMPLES = (
 )
 
 
-def frames_of(title, game, actions, **options):
+def frames_of(console, game, actions, **options):
     """Plays frames, each with an action, and returns what each call returned."""
 
     def play(game, action):
-        game, numbers, pictures = title.play(game, action[None], **options)
-        return game, (title.memory(game), numbers, pictures[0])
+        game, numbers, pictures = console.play(game, action[None], **options)
+        return game, (console.memory(game), numbers, pictures[0])
 
     return jax.jit(lambda game, actions: jax.lax.scan(play, game, actions))(game, actions)
 
@@ -39,12 +39,12 @@ def test_frames_equal_those_of_ale_py(name):
     pytest.importorskip("ale_py")
     from benchmarks.oracles import ale as oracle
 
-    title, ale = machine.load(name, None, None), oracle.load(name)
-    game, first_line, height = oracle.copy(ale, title.begin(25)[0])
-    assert (first_line, height) == (title.rules.first_line, title.height)
-    assert list(title.rules.minimal) == [each.value for each in ale.getMinimalActionSet()]
-    actions = np.random.default_rng(0).choice(title.rules.minimal, FRAMES).astype(np.int32)
-    _, found = frames_of(title, jnp.asarray(game), jnp.asarray(actions), show="screen")
+    console, ale = machine.Console.load(name), oracle.load(name)
+    game, first_line, height = oracle.copy(ale, console.start(25)[0])
+    assert (first_line, height) == (console.rules.first_line, console.height)
+    assert list(console.rules.minimal) == [each.value for each in ale.getMinimalActionSet()]
+    actions = np.random.default_rng(0).choice(console.rules.minimal, FRAMES).astype(np.int32)
+    _, found = frames_of(console, jnp.asarray(game), jnp.asarray(actions), show="screen")
     memory, numbers, screens = map(np.asarray, found)
     for i, action in enumerate(actions):
         reward = ale.act(int(action))
@@ -69,9 +69,9 @@ def test_a_first_start_equals_that_of_ale_py(name):
     pytest.importorskip("ale_py")
     from benchmarks.oracles import ale as oracle
 
-    title, ale = machine.load(name, None, None), oracle.load(name)
-    game, _, lives = title.begin(oracle.TIMERS[0])
-    np.testing.assert_array_equal(title.memory(game), ale.getRAM())
+    console, ale = machine.Console.load(name), oracle.load(name)
+    game, _, lives = console.start(oracle.TIMERS[0])
+    np.testing.assert_array_equal(console.memory(game), ale.getRAM())
     assert lives == ale.lives()
     from_ale, *_ = oracle.copy(ale, game)
     ours, theirs = (oracle.Game.from_buffer_copy(x.tobytes()).console for x in (game, from_ale))
@@ -92,28 +92,28 @@ def test_a_start_in_a_mode_equals_that_of_ale_py(name, mode):
     pytest.importorskip("ale_py")
     from benchmarks.oracles import ale as oracle
 
-    title, ale = machine.load(name, None, None, mode), oracle.load(name)
+    console, ale = machine.Console.load(name, mode=mode), oracle.load(name)
     ale.setMode(mode)
     for timer in oracle.TIMERS[1:]:
         ale.reset_game()
-        game, _, lives = title.begin(timer)
-        np.testing.assert_array_equal(title.memory(game), ale.getRAM())
+        game, _, lives = console.start(timer)
+        np.testing.assert_array_equal(console.memory(game), ale.getRAM())
         assert lives == ale.lives()
 
 
 def test_batches_equal_single_games_on_any_threads(own_rom):
-    title = machine.load("breakout", None, own_rom)
-    starts = np.stack([title.begin(25)[0]] * 12)
+    console = machine.Console.load("breakout", roms_dir=own_rom)
+    starts = np.stack([console.start(25)[0]] * 12)
     starts[:, 0] = range(12)  # a byte of memory that the program keeps
     actions = np.random.default_rng(0).integers(0, 5, (12, 3)).astype(np.int32)
     show = {"show": "resized", "pooled": True, "resized": (20, 16)}
 
     def batch(threads):
-        play = functools.partial(title.play, num_threads=threads, **show)
+        play = functools.partial(console.play, num_threads=threads, **show)
         return jax.jit(jax.vmap(jax.vmap(play)))(*(x.reshape(3, 4, -1) for x in (starts, actions)))
 
     single = [
-        jax.jit(functools.partial(title.play, **show))(*x)
+        jax.jit(functools.partial(console.play, **show))(*x)
         for x in zip(starts, actions, strict=True)
     ]
     expected = [np.stack(each) for each in zip(*single, strict=True)]
@@ -124,22 +124,22 @@ def test_batches_equal_single_games_on_any_threads(own_rom):
 
 
 def test_frames_of_one_call_equal_those_of_several(own_rom):
-    title = machine.load("breakout", None, own_rom)
-    game = jnp.asarray(title.begin(25)[0])
+    console = machine.Console.load("breakout", roms_dir=own_rom)
+    game = jnp.asarray(console.start(25)[0])
     actions = jnp.array([3, 0, 4, 4, 1, 3], jnp.int32)
-    after, (_, _, screens) = frames_of(title, game, actions, show="screen")
+    after, (_, _, screens) = frames_of(console, game, actions, show="screen")
     for count in (1, 2, 6):
         padded = jnp.where(jnp.arange(6) < count, actions, -1)
-        whole, _, shown = title.play(game, padded, show="screen")
+        whole, _, shown = console.play(game, padded, show="screen")
         np.testing.assert_array_equal(shown[0], screens[count - 1])
     np.testing.assert_array_equal(whole, after)
-    gray = title.play(game, actions, show="grayscale", pooled=True)[2][0]
-    last = [title.play(game, actions[:n], show="grayscale")[2][0] for n in (5, 6)]
+    gray = console.play(game, actions, show="grayscale", pooled=True)[2][0]
+    last = [console.play(game, actions[:n], show="grayscale")[2][0] for n in (5, 6)]
     np.testing.assert_array_equal(gray, np.maximum(*last))
-    stacked = title.play(
-        game, actions, show="screen", pictures=jnp.zeros((3, title.height, 160), np.uint8)
+    stacked = console.play(
+        game, actions, show="screen", pictures=jnp.zeros((3, console.height, 160), np.uint8)
     )[2]
-    assert stacked.shape == (3, title.height, 160) and not stacked[:2].any()
+    assert stacked.shape == (3, console.height, 160) and not stacked[:2].any()
     np.testing.assert_array_equal(stacked[2], screens[-1])
 
 
@@ -150,10 +150,10 @@ def test_any_bytes_are_a_state_and_a_program(tmp_path):
             folder = tmp_path / f"{size}{random.integers(1 << 30)}"
             folder.mkdir()
             random.integers(0, 256, size, np.uint8).tofile(folder / "breakout.bin")
-            title = machine.load("breakout", None, str(folder))
-            states = random.integers(0, 256, (40, title.size), np.uint8)
+            console = machine.Console.load("breakout", roms_dir=str(folder))
+            states = random.integers(0, 256, (40, console.size), np.uint8)
             actions = random.integers(-(2**31), 2**31, (40, 8)).astype(np.int32)
-            play = jax.vmap(functools.partial(title.play, show="rgb", pooled=True))
+            play = jax.vmap(functools.partial(console.play, show="rgb", pooled=True))
             first, second = play(states, abs(actions)), play(states, abs(actions))
             for a, b in zip(first, second, strict=True):
                 np.testing.assert_array_equal(a, b)
@@ -163,5 +163,5 @@ def test_the_layout_of_a_state_is_that_of_the_tests():
     pytest.importorskip("ale_py")
     from benchmarks.oracles import ale as oracle
 
-    title = machine.load(games()[0], None, None)
-    assert title.size == ctypes.sizeof(oracle.Game) == 432  # as the pages say
+    console = machine.Console.load(games()[0])
+    assert console.size == ctypes.sizeof(oracle.Game) == 432  # as the pages say

@@ -94,11 +94,11 @@ def test_random_programs_draw_as_in_ale_py(kinds):
 
     from benchmarks.oracles import ale as oracle
 
-    title, ale = machine.load("pong", None, None), oracle.load("pong")
-    empty, _, _ = title.begin(25)
+    console, ale = machine.Console.load("pong"), oracle.load("pong")
+    empty, _, _ = console.start(25)
     saved = bytes(ale.cloneSystemState().__getstate__())
     at = oracle.places(saved)
-    play = jax.jit(lambda game: title.play(game, jnp.zeros(1, jnp.int32), show="screen"))
+    play = jax.jit(lambda game: console.play(game, jnp.zeros(1, jnp.int32), show="screen"))
     draw = random.Random("-".join(kinds))
     seen = 0
     colors: set[int] = set()
