@@ -225,10 +225,9 @@ def _load(game: str, mode: int | None, difficulty: int | None, folder: str | Non
         )
     difficulty = rules.difficulty if difficulty is None else difficulty
     mode = rules.mode if mode is None else mode
-    modes = rules.modes if "select" in rules.programs else (rules.mode,)
     for name, value, known in (
         ("difficulty", difficulty, rules.difficulties),
-        ("mode", mode, modes),
+        ("mode", mode, rules.playable_modes),
     ):
         if value not in known:
             raise ParameterError(f"{game} got {name}={value}; expected one of {list(known)}.")

@@ -96,6 +96,11 @@ class Rules:
     paddle: int  # or -1
     second: bool
 
+    @property
+    def playable_modes(self) -> tuple[int, ...]:
+        """The modes that a start reaches: the usual one only, if it is unknown how to select."""
+        return self.modes if "select" in self.programs else (self.mode,)
+
 
 def load_rules(game: str) -> Rules:
     """Returns the rules of a game, by the name of its ROM in ale_py, such as "breakout".
@@ -135,8 +140,8 @@ def load_rules(game: str) -> Rules:
 
 
 def games() -> tuple[str, ...]:
-    """Returns the names of all games that have rules."""
-    return tuple(_table())
+    """Returns the names of all games that the console plays."""
+    return tuple(game for game, entry in _table().items() if "lacks" not in entry)
 
 
 def compile_expression(expression: str, *, known: tuple[str, ...] = REGISTERS) -> Program:

@@ -10,6 +10,7 @@ import jaxenvs
 from jaxenvs.bridge.native import libraries
 from jaxenvs.envs.atari import Atari
 from jaxenvs.envs.atari import atari as module
+from jaxenvs.envs.atari.rules import games
 from jaxenvs.errors import JaxenvsError, ParameterError
 from jaxenvs.spaces.conversion import to_gymnasium
 from jaxenvs.testing import check_env
@@ -205,7 +206,9 @@ def test_an_episode_ends_after_a_number_of_frames(own_rom):
 def test_ids_are_those_of_ale_py():
     gymnasium, ale_py = pytest.importorskip("gymnasium"), pytest.importorskip("ale_py")
     gymnasium.register_envs(ale_py)
-    for id in (id for id, spec in jaxenvs.registry.items() if spec.family == "atari"):
+    ids = [id for id, spec in jaxenvs.registry.items() if spec.family == "atari"]
+    assert [jaxenvs.registry[id].kwargs["game"] for id in ids] == list(games())
+    for id in ids:
         theirs, env = gymnasium.spec(id).kwargs, jaxenvs.make(id)
         assert {name: getattr(env, name) for name in theirs} == theirs
     for game in ("Klax", "Pitfall2"):
