@@ -135,6 +135,8 @@ def play_both(
     found: dict[str, Any] = {"frames": 0, "episodes": 0, "best": 0, "mismatches": {}}
     mismatches = found["mismatches"] = dict.fromkeys(COMPARED, 0)
     state, score = None, 0
+    if ale.game_over():  # in two modes of demon_attack, where ale_py plays no frame
+        frames, found["over_at_start"] = 0, True
     while found["frames"] < frames:
         if state is None:
             state, score = _start(console, ale), 0
