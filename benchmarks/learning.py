@@ -121,6 +121,21 @@ def _tuned(algorithm: str, id: str, target: float, what: str = "", **limits: int
     return Task(f"{algorithm} {what}{id}", config_for(algorithm, id), target, **limits)
 
 
+def _console_memory(game: str, target: float) -> Task:
+    """Returns PQN on the 128 bytes of a game's memory."""
+    config = Config(
+        f"ALE/{game}-v5",
+        "PQN",
+        num_envs=64,
+        unroll_length=32,
+        total_steps=2_000_000,
+        settings={"normalize_observations": True, "exploration_steps": 200_000},
+        actor={"hidden_sizes": [256, 256]},
+        env={"obs_type": "ram", "repeat_action_probability": 0.0},
+    )
+    return Task(f"PQN from memory {config.id}", config, target, max_seeds=1, max_episodes=32)
+
+
 def _memory(name: str, **memory: Any) -> Task:
     tuned = config_for("PPO", "bsuite/memory_len-v0")
     actor = {"hidden_sizes": [32], "shared": True, **memory}
@@ -229,6 +244,17 @@ TASKS = (
             ("SAC", "HalfCheetah", 8_000),
             ("SAC", "Hopper", 2_300),
             ("SAC", "Ant", 4_000),
+        )
+    ),
+    *(
+        _console_memory(game, target)
+        for game, target in (
+            ("Boxing", 80),
+            ("Breakout", 10),
+            ("Freeway", 15),
+            ("Pong", -15),
+            ("Seaquest", 400),
+            ("SpaceInvaders", 300),
         )
     ),
     Task(

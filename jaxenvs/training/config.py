@@ -546,7 +546,7 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     `tuned.toml`, next to this module, has them with the returns that they reach. A version without
     a table uses that of another version: "CartPole-v0" those of "CartPole-v1". What an id's table
     omits comes from that of its family, such as "MiniGrid-*". "gymnasium/CartPole-v1" uses the same
-    tables, unless they have wrappers with batched settings.
+    tables without parameters of the environment, unless they have wrappers with batched settings.
 
     Args:
         algorithm: "PPO", "A2C", "VPG", "DQN", "PQN", "SAC" or "TD3", in either case; or
@@ -567,8 +567,10 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     for module in imports:
         _entry_points.import_module(module, f"imports={list(imports)}")
     entries = _of_id(_tuned(cls), id.removeprefix("gymnasium/"))
-    if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
-        entries = {}  # its instances cannot differ
+    if is_hosted(id):
+        entries.pop("env", None)
+        if any("batched" in each for each in entries.get("wrappers", ())):
+            entries = {}  # its instances cannot differ
     entries = entries or _general(cls, id)
     return Config(id=id, algorithm=algorithm, imports=tuple(imports), **entries)
 

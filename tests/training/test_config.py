@@ -107,6 +107,16 @@ def test_a_level_without_settings_of_its_own_traces(id):
     jax.eval_shape(config.make_train(), jax.random.key(0))
 
 
+@pytest.mark.parametrize("algorithm", ["PPO", "PQN"])
+def test_games_of_atari_are_learned_from_small_pictures(algorithm):
+    pytest.importorskip("ale_py")
+    train = config_for(algorithm, "ALE/Pong-v5").make_train()
+    assert train.env.single_observation_space.shape == (4, 84, 84)
+    assert "ClipReward" in repr(train.env)
+    jax.eval_shape(train, jax.random.key(0))
+    assert config_for(algorithm, "gymnasium/ALE/Pong-v5").env == {}
+
+
 def test_tuned_file_names_only_algorithms():
     from importlib.resources import files
 
