@@ -24,7 +24,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _COMPILERS = {"pool": ("CC", "cc"), "xla": ("CXX", "c++")}
-_FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
+_FLAGS = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 _TIMEOUT = 600  # seconds
 
 

@@ -74,7 +74,7 @@ class Pixels:
         return result
 
 
-BUILDS = {"fast": "-O2", "portable": "-O2 -DPX_PORTABLE", "fused": "-O3 -march=native"}
+BUILDS = {"fast": "-O2", "portable": "-O2 -DAT_PORTABLE", "fused": "-O3 -march=native"}
 
 
 @pytest.fixture(scope="module", params=list(BUILDS.values()), ids=list(BUILDS))

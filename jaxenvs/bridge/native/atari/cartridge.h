@@ -49,7 +49,8 @@ static inline int at_memory_size(const at_cartridge* cart) { return cart->kind =
 
 static inline void at_open(at_run* run) {
   run->first_plain = (uint16_t)(0x1000 + 2 * at_memory_size(run->cart));
-  run->num_plain = (uint16_t)(run->cart->hot - run->first_plain);
+  int num = run->cart->hot - run->first_plain - 2; /* so that an operation lies inside */
+  run->num_plain = (uint16_t)(num < 0 ? 0 : num);
   at_map(run);
 }
 

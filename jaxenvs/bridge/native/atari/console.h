@@ -13,6 +13,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* AT_PORTABLE: only what every compiler and processor has; slower, with the same results. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(AT_PORTABLE)
+#include <immintrin.h>
+#define AT_AVX2 __attribute__((target("avx2")))
+#endif
+
 enum { AT_LINE = 76, AT_CLOCKS = 228, AT_BLANK = 68, AT_WIDTH = 160, AT_MAX_HEIGHT = 250 };
 
 /* The objects that the TIA moves, in the order of their registers. */
@@ -88,7 +94,10 @@ typedef struct {
   const uint8_t* view;         /* the 4 KiB that the processor sees of the ROM */
   uint16_t first_plain, num_plain; /* where reading the ROM does nothing else */
   uint8_t quarters[4096];      /* what `view` points at if its quarters are from different places */
-  at_bits shape[AT_OBJECTS], field; /* the pixels of the objects and the playfield on this line */
+  at_bits shape[AT_OBJECTS + 1]; /* the pixels of the objects and the playfield on this line */
+  uint32_t meeting;            /* collisions if all of this line were drawn */
+  int32_t line, row;           /* the line that is being drawn: its first clock, and its row */
+  int32_t asked;               /* a clock up to which a frame without picture has to be drawn */
   uint8_t stale;               /* bits of objects whose shape has to be made again, bit 5: field */
   uint8_t over;                /* whether the frame is */
 } at_run;

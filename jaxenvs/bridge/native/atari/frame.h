@@ -28,12 +28,15 @@ static void at_frame(at_console* m, const at_cartridge* cart, const at_inputs* i
                      uint8_t* picture) {
   at_run run;
   run.m = m, run.cart = cart, run.in = in, run.picture = picture;
-  run.stale = AT_ALL_STALE, run.over = 0;
+  run.stale = AT_ALL_STALE, run.meeting = 0, run.over = 0, run.asked = 0;
+  run.row = m->drawn / AT_CLOCKS - cart->first_line;
+  run.line = m->drawn / AT_CLOCKS * AT_CLOCKS;
+  memset(run.shape, 0, sizeof run.shape);
   at_open(&run);
   if (picture) memset(picture, 0, (size_t)cart->height * AT_WIDTH);
   if (!m->jammed) at_execute(&run, AT_INSTRUCTIONS);
+  at_draw_to(&run, run.over ? m->cycle * 3 : run.asked);
   if (!run.over) return;
-  at_draw_to(&run, m->cycle * 3);
   int32_t gone = m->cycle / AT_LINE * AT_LINE;
   m->pale = cart->is_european && m->cycle / AT_LINE & 1;
   m->cycle -= gone;

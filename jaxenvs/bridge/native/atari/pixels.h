@@ -11,8 +11,7 @@
 
 #include "console.h"
 
-/* PX_PORTABLE: only what every compiler and processor has; slower, with the same results. */
-#if defined(__GNUC__) && !defined(__clang__) && !defined(PX_PORTABLE)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(AT_PORTABLE)
 #define PX_OPTIMIZE(...) __attribute__((optimize(__VA_ARGS__)))
 #else
 #define PX_OPTIMIZE(...)
@@ -26,11 +25,7 @@
 #else
 #define PX_UNFUSED
 #endif
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(PX_PORTABLE)
-#include <immintrin.h>
-#define PX_AVX2 __attribute__((target("avx2"))) PX_OPTIMIZE("O3")
-#endif
-#if defined(PX_AVX2) && defined(__GLIBC__) && !defined(__clang__)
+#if defined(AT_AVX2) && defined(__GLIBC__) && !defined(__clang__)
 #define PX_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define PX_CLONES
@@ -120,15 +115,15 @@ static inline void px_pool_line(const uint8_t *table, const uint8_t *first, cons
   }
 }
 
-#ifdef PX_AVX2
-PX_AVX2 static inline __m256i px_load(const uint8_t *bytes) {
+#ifdef AT_AVX2
+AT_AVX2 static inline __m256i px_load(const uint8_t *bytes) {
   return _mm256_loadu_si256((const __m256i *)bytes);
 }
 
 /* Looks up 32 even indices in 8 tables of 16 values each. parts[k] is the exclusive or of the k-th
  * table and the one before it, and a shuffle gives zeros for negative indices. So what is left when
  * all parts have been added up is the table that an index belongs to. */
-PX_AVX2 static inline __m256i px_look_up(const __m256i *parts, __m256i indices) {
+AT_AVX2 static inline __m256i px_look_up(const __m256i *parts, __m256i indices) {
   indices = _mm256_and_si256(_mm256_srli_epi16(indices, 1), _mm256_set1_epi8(127));
   __m256i values = _mm256_shuffle_epi8(parts[0], indices);
   for (int k = 1; k < 8; k++) {
@@ -138,7 +133,7 @@ PX_AVX2 static inline __m256i px_look_up(const __m256i *parts, __m256i indices) 
   return values;
 }
 
-PX_AVX2 static inline void px_pool_avx2(const uint8_t *table, const uint8_t *first,
+AT_AVX2 static inline void px_pool_avx2(const uint8_t *table, const uint8_t *first,
                                         const uint8_t *second, int height, uint8_t *values) {
   uint8_t bytes[8][16];
   for (int i = 0; i < 128; i++)
@@ -175,7 +170,7 @@ PX_AVX2 static inline void px_pool_avx2(const uint8_t *table, const uint8_t *fir
 /* Writes the greater of table[first[i]] and table[second[i]] for each pixel of `height` lines. */
 static inline void px_pool(const uint8_t *table, const uint8_t *first, const uint8_t *second,
                            int height, uint8_t *values) {
-#ifdef PX_AVX2
+#ifdef AT_AVX2
   if (__builtin_cpu_supports("avx2")) {
     px_pool_avx2(table, first, second, height, values);
     return;

@@ -20,25 +20,20 @@ static uint8_t at_load_other(at_run* run, uint16_t address) {
 }
 
 static void at_store_other(at_run* run, uint16_t address, uint8_t value) {
-  if (address & 0x1000) at_write_cartridge(run, address, value);
-  else if (!(address & 0x80)) at_write_tia(run, (uint8_t)address, value);
+  if (!(address & 0x1080)) at_write_tia(run, (uint8_t)address, value);
+  else if (address & 0x1000) at_write_cartridge(run, address, value);
   else at_write_riot(run, address, value);
 }
 
 static inline int at_is_ram(uint16_t address) { return (address & 0x1280) == 0x80; }
 
-/* Whether a read of an address of the ROM is nothing but that. */
-static inline int at_is_plain(const at_run* run, uint16_t address) {
-  return (uint16_t)((address & 0x1FFF) - run->first_plain) < run->num_plain;
-}
-
-/* Whether `LDA INTIM`, whose address is at `pc`, and a `BNE` back to it follow each other: a loop
- * that waits for the timer, in which nothing else happens. */
-static inline int at_waits(const at_run* run, uint16_t pc) {
-  static const uint8_t loop[] = {0x84, 0x02, 0xD0, 0xFB};
-  int is_on_a_page = (pc & 0xFF) > 0 && (pc & 0xFF) < 0xFC;
-  return is_on_a_page && at_is_plain(run, pc) && at_is_plain(run, pc + 3) &&
-         !memcmp(run->view + (pc & 0xFFF), loop, sizeof loop);
+/* How many bytes an operation reads of the program before it does anything else. */
+static int at_length(uint8_t code) {
+  int column = code & 31;
+  if (column == 0) return code == 0x20 || code >= 0x80 ? 2 : 1; /* JSR reads its third byte later */
+  if (column == 2) return code >= 0x80 ? 2 : 1;
+  if ((code & 13) == 8 || column == 0x12) return 1;
+  return (code & 12) == 12 || (code & 29) == 25 ? 3 : 2;
 }
 
 /* --- Arithmetic --- */
@@ -69,344 +64,411 @@ static void at_execute(at_run* run, int operations) {
   uint8_t negative = m->negative, zero = m->zero, carry = m->carry, overflow = m->overflow;
   uint8_t decimal = m->decimal, interrupt = m->interrupt;
   int32_t cycle = m->cycle;
+  /* The plain part of the ROM as the program sees it: `size` bytes from the address `first` on. It
+   * is looked up anew if `size` is 0, or the program goes elsewhere. */
+  const uint8_t *plain = run->view, *next;
+  uint16_t first = 0, size = 0, place, from;
+  uint8_t code, low, high, v, bytes[3], taken, is_positive;
+  int loops;
 
 /* NEXT is the next byte of the program; LOAD and STORE access the bus when `cycle` has passed. */
-#define LOAD_TO(value, address)                                        \
-  do {                                                                 \
-    uint16_t from_ = (uint16_t)(address);                              \
-    if (at_is_ram(from_)) value = m->ram[from_ & 127];                 \
-    else if (at_is_plain(run, from_)) value = run->view[from_ & 0xFFF]; \
-    else {                                                             \
-      m->cycle = cycle;                                                \
-      m->bus = bus;                                                    \
-      value = at_load_other(run, from_);                               \
-    }                                                                  \
-    bus = value;                                                       \
+#define LOAD_OTHER(value, address)       \
+  do {                                   \
+    m->cycle = cycle;                    \
+    m->bus = bus;                        \
+    value = at_load_other(run, address); \
+    if ((address) & 0x1000) size = 0;    \
   } while (0)
-#define STORE(address, value)                                          \
-  do {                                                                 \
-    uint16_t to_ = (uint16_t)(address);                                \
-    uint8_t new_ = (uint8_t)(value);                                   \
-    bus = new_;                                                        \
-    if (at_is_ram(to_)) m->ram[to_ & 127] = new_;                      \
-    else {                                                             \
-      m->cycle = cycle;                                                \
-      at_store_other(run, to_, new_);                                  \
-      cycle = m->cycle;                                                \
-      if (run->over) operations = 0;                                   \
-    }                                                                  \
+#define LOAD_TO(value, address)                                                \
+  do {                                                                         \
+    uint16_t from_ = (uint16_t)(address), offset_ = (uint16_t)(from_ - first); \
+    if (at_is_ram(from_)) value = m->ram[from_ & 127];                         \
+    else if (offset_ < size) value = plain[offset_];                           \
+    else LOAD_OTHER(value, from_);                                             \
+    bus = value;                                                               \
   } while (0)
-#define NEXT(value)                                                    \
-  do {                                                                 \
-    if (at_is_plain(run, pc)) bus = value = run->view[pc & 0xFFF];     \
-    else LOAD_TO(value, pc);                                           \
-    pc++;                                                              \
+#define LOAD_ZERO_PAGE(value, address)             \
+  do {                                             \
+    uint8_t byte_ = (uint8_t)(address);            \
+    if (byte_ & 0x80) value = m->ram[byte_ & 127]; \
+    else LOAD_OTHER(value, byte_);                 \
+    bus = value;                                   \
   } while (0)
+#define STORE(address, value)                     \
+  do {                                            \
+    uint16_t to_ = (uint16_t)(address);           \
+    uint8_t new_ = (uint8_t)(value);              \
+    bus = new_;                                   \
+    if (at_is_ram(to_)) m->ram[to_ & 127] = new_; \
+    else {                                        \
+      m->cycle = cycle;                           \
+      at_store_other(run, to_, new_);             \
+      cycle = m->cycle;                           \
+      if (to_ & 0x1000) size = 0;                 \
+      if (run->over) operations = 0;              \
+    }                                             \
+  } while (0)
+#define NEXT(value) (bus = value = *next++, pc++)
 #define FLAGS(value) (negative = zero = (uint8_t)(value))
 #define PUSH(value) do { STORE(0x100 | s, value); s--; } while (0)
 /* Before a pull, the top of the stack comes onto the bus. */
 #define PEEK() LOAD_TO(low, 0x100 | s)
 #define PULL(value) do { s++; LOAD_TO(value, 0x100 | s); } while (0)
-#define STATUS                                                                             \
-  ((negative & 0x80) | overflow << 6 | 0x30 | decimal << 3 | interrupt << 2 |               \
+#define STATUS                                                                \
+  ((negative & 0x80) | overflow << 6 | 0x30 | decimal << 3 | interrupt << 2 | \
    (zero == 0) << 1 | carry)
-#define SET_STATUS(p)                                                                      \
-  do {                                                                                     \
+#define SET_STATUS(p)                                                                          \
+  do {                                                                                         \
     negative = (p), overflow = (p) >> 6 & 1, decimal = (p) >> 3 & 1, interrupt = (p) >> 2 & 1; \
-    zero = !((p) & 2), carry = (p) & 1;                                                    \
+    zero = !((p) & 2), carry = (p) & 1;                                                        \
   } while (0)
 
 /* Addresses. In the modes with an index, reads take a cycle more in another page. */
 #define WORD() do { NEXT(low); NEXT(high); at = (uint16_t)(low | high << 8); } while (0)
 #define ZP() do { NEXT(low); at = low; } while (0)
 #define ZP_BY(index) do { NEXT(low); at = (uint8_t)(low + (index)); } while (0)
-#define WORD_BY(index, reads)                     \
-  do {                                            \
-    WORD();                                       \
-    if (reads) cycle += low + (index) > 255;      \
-    at = (uint16_t)(at + (index));                \
+#define WORD_BY(index, reads)                \
+  do {                                       \
+    WORD();                                  \
+    if (reads) cycle += low + (index) > 255; \
+    at = (uint16_t)(at + (index));           \
   } while (0)
-#define POINTER(place)                            \
-  do {                                            \
-    uint8_t pointer_ = (uint8_t)(place);          \
-    LOAD_TO(low, pointer_);                       \
-    LOAD_TO(high, (uint8_t)(pointer_ + 1));       \
-    at = (uint16_t)(low | high << 8);             \
+#define POINTER(place)                   \
+  do {                                   \
+    uint8_t pointer_ = (uint8_t)(place); \
+    LOAD_ZERO_PAGE(low, pointer_);       \
+    LOAD_ZERO_PAGE(high, pointer_ + 1);  \
+    at = (uint16_t)(low | high << 8);    \
   } while (0)
 #define BY_X_POINTER() do { NEXT(low); POINTER(low + x); } while (0)
-#define POINTER_BY_Y(reads)                       \
-  do {                                            \
-    NEXT(low);                                    \
-    POINTER(low);                                 \
-    if (reads) cycle += low + y > 255;            \
-    at = (uint16_t)(at + y);                      \
+#define POINTER_BY_Y(reads)            \
+  do {                                 \
+    NEXT(low);                         \
+    POINTER(low);                      \
+    if (reads) cycle += low + y > 255; \
+    at = (uint16_t)(at + y);           \
   } while (0)
 
 #define AFTER(cycles) cycle += (cycles)
-#define READ(cycles, action) { AFTER(cycles); LOAD_TO(v, at); action; } break
-#define WRITE(cycles, value) { AFTER(cycles); STORE(at, value); } break
-#define CHANGE(cycles, action) { AFTER(cycles); LOAD_TO(v, at); action; STORE(at, v); } break
-#define SIMPLE(code, action) case code: AFTER(2); action; break
-#define IMMEDIATE(code, action) case code: NEXT(v); AFTER(2); action; break
-#define BRANCH(code, condition)                   \
-  case code:                                      \
-    NEXT(v);                                      \
-    AFTER(2);                                     \
-    if (condition) {                              \
-      uint16_t to_ = (uint16_t)(pc + (int8_t)v);  \
-      AFTER(1 + ((to_ ^ pc) >> 8 != 0));          \
-      pc = to_;                                   \
-    }                                             \
-    break
+/* Operations are labels. Each goes on to the next itself: processors foresee that better than jumps
+ * from one place. */
+#define OP(row, column) op_##row##column:
+#define ROW(row)                                                                            \
+  &&op_##row##0, &&op_##row##1, &&op_##row##2, &&op_##row##3, &&op_##row##4, &&op_##row##5, \
+  &&op_##row##6, &&op_##row##7, &&op_##row##8, &&op_##row##9, &&op_##row##A, &&op_##row##B, \
+  &&op_##row##C, &&op_##row##D, &&op_##row##E, &&op_##row##F
+#define GO()                           \
+  do {                                 \
+    if (operations-- <= 0) goto out;   \
+    place = (uint16_t)(pc - first);    \
+    if (place >= size) goto elsewhere; \
+    next = plain + place;              \
+    NEXT(code);                        \
+    goto *labels[code];                \
+  } while (0)
+#define READ(cycles, action) do { AFTER(cycles); LOAD_TO(v, at); action; GO(); } while (0)
+#define READ_ZERO_PAGE(cycles, action) \
+  do { AFTER(cycles); LOAD_ZERO_PAGE(v, at); action; GO(); } while (0)
+#define WRITE(cycles, value) do { AFTER(cycles); v = (uint8_t)(value); goto write; } while (0)
+#define CHANGE(cycles, action) \
+  do { AFTER(cycles); LOAD_TO(v, at); action; goto write; } while (0)
+#define SIMPLE(row, column, action) OP(row, column) AFTER(2); action; GO()
+#define IMMEDIATE(row, column, action) OP(row, column) NEXT(v); AFTER(2); action; GO()
+#define BRANCH(row, column, condition) \
+  OP(row, column) NEXT(v); AFTER(2); if (condition) goto branch; GO()
 /* The modes of operations with the accumulator. */
-#define READS(code, action)                                        \
-  case (code) | 0x00: BY_X_POINTER(); READ(6, action);             \
-  case (code) | 0x04: ZP(); READ(3, action);                       \
-  case (code) | 0x0C: WORD(); READ(4, action);                     \
-  case (code) | 0x10: POINTER_BY_Y(1); READ(5, action);            \
-  case (code) | 0x14: ZP_BY(x); READ(4, action);                   \
-  case (code) | 0x18: WORD_BY(y, 1); READ(4, action);              \
-  case (code) | 0x1C: WORD_BY(x, 1); READ(4, action);              \
-  IMMEDIATE((code) | 0x08, action)
-#define SHIFTS(code, action)                                       \
-  case (code) | 0x06: ZP(); CHANGE(5, action);                     \
-  case (code) | 0x0E: WORD(); CHANGE(6, action);                   \
-  case (code) | 0x16: ZP_BY(x); CHANGE(6, action);                 \
-  case (code) | 0x1E: WORD_BY(x, 0); CHANGE(7, action)
+#define READS(even, odd, action)                  \
+  OP(even, 1) BY_X_POINTER(); READ(6, action);    \
+  OP(even, 5) ZP(); READ_ZERO_PAGE(3, action);    \
+  OP(even, D) WORD(); READ(4, action);            \
+  OP(odd, 1) POINTER_BY_Y(1); READ(5, action);    \
+  OP(odd, 5) ZP_BY(x); READ_ZERO_PAGE(4, action); \
+  OP(odd, 9) WORD_BY(y, 1); READ(4, action);      \
+  OP(odd, D) WORD_BY(x, 1); READ(4, action);      \
+  IMMEDIATE(even, 9, action)
+#define SHIFTS(even, odd, action)         \
+  OP(even, 6) ZP(); CHANGE(5, action);    \
+  OP(even, E) WORD(); CHANGE(6, action);  \
+  OP(odd, 6) ZP_BY(x); CHANGE(6, action); \
+  OP(odd, E) WORD_BY(x, 0); CHANGE(7, action)
 /* Undocumented: a shift or count, then an operation with the result. */
-#define BOTH(code, action)                                         \
-  case (code) | 0x03: BY_X_POINTER(); CHANGE(8, action);           \
-  case (code) | 0x07: ZP(); CHANGE(5, action);                     \
-  case (code) | 0x0F: WORD(); CHANGE(6, action);                   \
-  case (code) | 0x13: POINTER_BY_Y(0); CHANGE(8, action);          \
-  case (code) | 0x17: ZP_BY(x); CHANGE(6, action);                 \
-  case (code) | 0x1B: WORD_BY(y, 0); CHANGE(7, action);            \
-  case (code) | 0x1F: WORD_BY(x, 0); CHANGE(7, action)
+#define BOTH(even, odd, action)                  \
+  OP(even, 3) BY_X_POINTER(); CHANGE(8, action); \
+  OP(even, 7) ZP(); CHANGE(5, action);           \
+  OP(even, F) WORD(); CHANGE(6, action);         \
+  OP(odd, 3) POINTER_BY_Y(0); CHANGE(8, action); \
+  OP(odd, 7) ZP_BY(x); CHANGE(6, action);        \
+  OP(odd, B) WORD_BY(y, 0); CHANGE(7, action);   \
+  OP(odd, F) WORD_BY(x, 0); CHANGE(7, action)
 
 #define ASL(v) do { carry = (v) >> 7; (v) = FLAGS((v) << 1); } while (0)
 #define LSR(v) do { carry = (v) & 1; (v) = FLAGS((v) >> 1); } while (0)
-#define ROL(v)                                                             \
-  do {                                                                     \
-    uint8_t in_ = carry;                                                   \
-    carry = (v) >> 7;                                                      \
-    (v) = FLAGS((v) << 1 | in_);                                           \
+#define ROL(v)                   \
+  do {                           \
+    uint8_t in_ = carry;         \
+    carry = (v) >> 7;            \
+    (v) = FLAGS((v) << 1 | in_); \
   } while (0)
-#define ROR(v)                                                             \
-  do {                                                                     \
-    uint8_t in_ = carry;                                                   \
-    carry = (v) & 1;                                                       \
-    (v) = FLAGS((v) >> 1 | in_ << 7);                                      \
+#define ROR(v)                        \
+  do {                                \
+    uint8_t in_ = carry;              \
+    carry = (v) & 1;                  \
+    (v) = FLAGS((v) >> 1 | in_ << 7); \
   } while (0)
 #define COMPARE(a, b) do { carry = (a) >= (b); FLAGS((a) - (b)); } while (0)
-#define ADD(b)                                                             \
-  do {                                                                     \
-    int sum_ = decimal ? at_add_decimal(a, (b), carry) : a + (b) + carry;  \
-    overflow = (~(a ^ (b)) & (a ^ sum_) & 0x80) != 0;                      \
-    carry = sum_ > 255;                                                    \
-    a = FLAGS(sum_);                                                       \
+#define ADD(b)                                                            \
+  do {                                                                    \
+    int sum_ = decimal ? at_add_decimal(a, (b), carry) : a + (b) + carry; \
+    overflow = (~(a ^ (b)) & (a ^ sum_) & 0x80) != 0;                     \
+    carry = sum_ > 255;                                                   \
+    a = FLAGS(sum_);                                                      \
   } while (0)
-#define SUBTRACT(b)                                                        \
-  do {                                                                     \
-    int borrow_ = !carry;                                                  \
-    int left_ = a - (b) - borrow_;                                         \
-    int differs_ = decimal ? ~(a ^ (b)) : a ^ (b);                         \
-    carry = left_ >= 0;                                                    \
-    if (decimal) left_ = at_subtract_decimal(a, (b), borrow_);             \
-    overflow = (differs_ & (a ^ left_) & 0x80) != 0;                       \
-    a = FLAGS(left_);                                                      \
+#define SUBTRACT(b)                                            \
+  do {                                                         \
+    int borrow_ = !carry;                                      \
+    int left_ = a - (b) - borrow_;                             \
+    int differs_ = decimal ? ~(a ^ (b)) : a ^ (b);             \
+    carry = left_ >= 0;                                        \
+    if (decimal) left_ = at_subtract_decimal(a, (b), borrow_); \
+    overflow = (differs_ & (a ^ left_) & 0x80) != 0;           \
+    a = FLAGS(left_);                                          \
   } while (0)
 #define BIT(v) (negative = (v), overflow = (v) >> 6 & 1, zero = (v) & a)
 
-  while (operations-- > 0) {
-    uint8_t code, low, high, v;
-    NEXT(code);
-    if (code == 0xAD && at_waits(run, pc)) {
-      m->cycle = cycle + 4;
-      int32_t loops = at_reads_to_zero(m, 7);
-      if (loops > operations / 2) loops = operations / 2;
-      cycle += 7 * loops;
-      operations -= 2 * loops;
-    }
-    switch (code) {
-      READS(0x01, a = FLAGS(a | v));
-      READS(0x21, a = FLAGS(a & v));
-      READS(0x41, a = FLAGS(a ^ v));
-      READS(0x61, ADD(v));
-      READS(0xA1, a = FLAGS(v));
-      READS(0xC1, COMPARE(a, v));
-      READS(0xE1, SUBTRACT(v));
-      IMMEDIATE(0xEB, SUBTRACT(v));
+  static const void* const labels[256] = {ROW(0), ROW(1), ROW(2), ROW(3), ROW(4), ROW(5),
+                                          ROW(6), ROW(7), ROW(8), ROW(9), ROW(A), ROW(B),
+                                          ROW(C), ROW(D), ROW(E), ROW(F)};
+  GO();
 
-      case 0x81: BY_X_POINTER(); WRITE(6, a);
-      case 0x85: ZP(); WRITE(3, a);
-      case 0x8D: WORD(); WRITE(4, a);
-      case 0x91: POINTER_BY_Y(0); WRITE(6, a);
-      case 0x95: ZP_BY(x); WRITE(4, a);
-      case 0x99: WORD_BY(y, 0); WRITE(5, a);
-      case 0x9D: WORD_BY(x, 0); WRITE(5, a);
-      case 0x84: ZP(); WRITE(3, y);
-      case 0x8C: WORD(); WRITE(4, y);
-      case 0x94: ZP_BY(x); WRITE(4, y);
-      case 0x86: ZP(); WRITE(3, x);
-      case 0x8E: WORD(); WRITE(4, x);
-      case 0x96: ZP_BY(y); WRITE(4, x);
-
-      IMMEDIATE(0xA2, x = FLAGS(v));
-      case 0xA6: ZP(); READ(3, x = FLAGS(v));
-      case 0xAE: WORD(); READ(4, x = FLAGS(v));
-      case 0xB6: ZP_BY(y); READ(4, x = FLAGS(v));
-      case 0xBE: WORD_BY(y, 1); READ(4, x = FLAGS(v));
-      IMMEDIATE(0xA0, y = FLAGS(v));
-      case 0xA4: ZP(); READ(3, y = FLAGS(v));
-      case 0xAC: WORD(); READ(4, y = FLAGS(v));
-      case 0xB4: ZP_BY(x); READ(4, y = FLAGS(v));
-      case 0xBC: WORD_BY(x, 1); READ(4, y = FLAGS(v));
-      IMMEDIATE(0xE0, COMPARE(x, v));
-      case 0xE4: ZP(); READ(3, COMPARE(x, v));
-      case 0xEC: WORD(); READ(4, COMPARE(x, v));
-      IMMEDIATE(0xC0, COMPARE(y, v));
-      case 0xC4: ZP(); READ(3, COMPARE(y, v));
-      case 0xCC: WORD(); READ(4, COMPARE(y, v));
-      case 0x24: ZP(); READ(3, BIT(v));
-      case 0x2C: WORD(); READ(4, BIT(v));
-
-      SHIFTS(0x00, ASL(v));
-      SHIFTS(0x20, ROL(v));
-      SHIFTS(0x40, LSR(v));
-      SHIFTS(0x60, ROR(v));
-      SHIFTS(0xC0, v = FLAGS(v - 1));
-      SHIFTS(0xE0, v = FLAGS(v + 1));
-      SIMPLE(0x0A, ASL(a));
-      SIMPLE(0x2A, ROL(a));
-      SIMPLE(0x4A, LSR(a));
-      SIMPLE(0x6A, ROR(a));
-
-      BRANCH(0x10, !(negative & 0x80));
-      BRANCH(0x30, negative & 0x80);
-      BRANCH(0x50, !overflow);
-      BRANCH(0x70, overflow);
-      BRANCH(0x90, !carry);
-      BRANCH(0xB0, carry);
-      BRANCH(0xD0, zero != 0);
-      BRANCH(0xF0, zero == 0);
-
-      SIMPLE(0x18, carry = 0);
-      SIMPLE(0x38, carry = 1);
-      SIMPLE(0x58, interrupt = 0);
-      SIMPLE(0x78, interrupt = 1);
-      SIMPLE(0xB8, overflow = 0);
-      SIMPLE(0xD8, decimal = 0);
-      SIMPLE(0xF8, decimal = 1);
-      SIMPLE(0xAA, x = FLAGS(a));
-      SIMPLE(0x8A, a = FLAGS(x));
-      SIMPLE(0xA8, y = FLAGS(a));
-      SIMPLE(0x98, a = FLAGS(y));
-      SIMPLE(0xBA, x = FLAGS(s));
-      SIMPLE(0x9A, s = x);
-      SIMPLE(0xE8, x = FLAGS(x + 1));
-      SIMPLE(0xC8, y = FLAGS(y + 1));
-      SIMPLE(0xCA, x = FLAGS(x - 1));
-      SIMPLE(0x88, y = FLAGS(y - 1));
-      SIMPLE(0xEA, (void)0);
-
-      case 0x48: AFTER(3); PUSH(a); break;
-      case 0x08: AFTER(3); PUSH(STATUS); break;
-      case 0x68: AFTER(4); PEEK(); PULL(v); a = FLAGS(v); break;
-      case 0x28: AFTER(4); PEEK(); PULL(v); SET_STATUS(v); break;
-      case 0x4C: WORD(); AFTER(3); pc = at; break;
-      case 0x6C: /* the pointer does not leave its page */
-        WORD();
-        AFTER(5);
-        LOAD_TO(v, at);
-        LOAD_TO(high, (at & 0xFF00) | ((at + 1) & 0xFF));
-        pc = (uint16_t)(v | high << 8);
-        break;
-      case 0x20:
-        NEXT(low);
-        AFTER(6);
-        PUSH(pc >> 8);
-        PUSH(pc & 255);
-        NEXT(high);
-        pc = (uint16_t)(low | high << 8);
-        break;
-      case 0x60:
-        AFTER(6);
-        PEEK();
-        PULL(low);
-        PULL(high);
-        pc = (uint16_t)((low | high << 8) + 1);
-        break;
-      case 0x40:
-        AFTER(6);
-        PEEK();
-        PULL(v);
-        SET_STATUS(v);
-        PULL(low);
-        PULL(high);
-        pc = (uint16_t)(low | high << 8);
-        break;
-      case 0x00:
-        AFTER(7);
-        pc++;
-        PUSH(pc >> 8);
-        PUSH(pc & 255);
-        PUSH(STATUS);
-        interrupt = 1;
-        LOAD_TO(low, 0xFFFE);
-        LOAD_TO(high, 0xFFFF);
-        pc = (uint16_t)(low | high << 8);
-        break;
-
-      /* Undocumented ones. */
-      BOTH(0x00, ASL(v); a = FLAGS(a | v));
-      BOTH(0x20, ROL(v); a = FLAGS(a & v));
-      BOTH(0x40, LSR(v); a = FLAGS(a ^ v));
-      BOTH(0x60, ROR(v); ADD(v));
-      BOTH(0xC0, v--; COMPARE(a, v));
-      BOTH(0xE0, v++; SUBTRACT(v));
-      case 0xA3: BY_X_POINTER(); READ(6, a = x = FLAGS(v));
-      case 0xA7: ZP(); READ(3, a = x = FLAGS(v));
-      case 0xAF: WORD(); READ(4, a = x = FLAGS(v));
-      case 0xB3: POINTER_BY_Y(1); READ(5, a = x = FLAGS(v));
-      case 0xB7: ZP_BY(y); READ(4, a = x = FLAGS(v));
-      case 0xBF: WORD_BY(y, 1); READ(4, a = x = FLAGS(v));
-      case 0x83: BY_X_POINTER(); WRITE(6, a & x);
-      case 0x87: ZP(); WRITE(3, a & x);
-      case 0x8F: WORD(); WRITE(4, a & x);
-      case 0x97: ZP_BY(y); WRITE(4, a & x);
-      IMMEDIATE(0x0B, a = FLAGS(a & v); carry = a >> 7);
-      IMMEDIATE(0x2B, a = FLAGS(a & v); carry = a >> 7);
-      IMMEDIATE(0x4B, a &= v; LSR(a));
-      IMMEDIATE(0x6B, a &= v; ROR(a); carry = a >> 6 & 1; overflow = (a >> 6 ^ a >> 5) & 1);
-      IMMEDIATE(0x8B, a = FLAGS((a | 0xEE) & x & v));
-      IMMEDIATE(0xAB, a = x = FLAGS((a | 0xEE) & v));
-      IMMEDIATE(0xCB, x &= a; COMPARE(x, v); x = negative);
-      case 0xBB: WORD_BY(y, 1); READ(4, a = x = s = FLAGS(v & s));
-      case 0x9F: WORD_BY(y, 0); WRITE(5, a & x & ((at >> 8) + 1));
-      case 0x93: POINTER_BY_Y(0); WRITE(6, a & x & ((at >> 8) + 1));
-      case 0x9E: WORD_BY(y, 0); WRITE(5, x & ((at >> 8) + 1));
-      case 0x9C: WORD_BY(x, 0); WRITE(5, y & ((at >> 8) + 1));
-      case 0x9B: WORD_BY(y, 0); s = a & x; WRITE(5, s & ((at >> 8) + 1));
-      case 0x1A: case 0x3A: case 0x5A: case 0x7A: case 0xDA: SIMPLE(0xFA, (void)0);
-      case 0x80: case 0x82: case 0x89: case 0xC2: IMMEDIATE(0xE2, (void)0);
-      case 0x04: case 0x44: case 0x64: ZP(); READ(3, (void)0);
-      case 0x0C: WORD(); READ(4, (void)0);
-      case 0x14: case 0x34: case 0x54: case 0x74: case 0xD4: case 0xF4: ZP_BY(x); READ(4, (void)0);
-      case 0x1C: case 0x3C: case 0x5C: case 0x7C: case 0xDC: case 0xFC:
-        WORD_BY(x, 1);
-        READ(4, (void)0);
-      default: /* JAM: only power gets the processor out of it */
-        m->jammed = 1;
-        pc--;
-        operations = 0;
-    }
+elsewhere:
+  first = (uint16_t)((pc & 0xE000) + run->first_plain);
+  plain = run->view + (run->first_plain & 0xFFF);
+  size = run->num_plain;
+  place = (uint16_t)(pc - first);
+  if (place < size) {
+    next = plain + place;
+  } else {
+    for (int i = 0; i == 0 || i < at_length(bytes[0]); i++) LOAD_TO(bytes[i], pc + i);
+    next = bytes;
   }
+  NEXT(code);
+  goto *labels[code];
+
+  READS(0, 1, a = FLAGS(a | v));
+  READS(2, 3, a = FLAGS(a & v));
+  READS(4, 5, a = FLAGS(a ^ v));
+  READS(6, 7, ADD(v));
+  READS(A, B, a = FLAGS(v));
+  READS(C, D, COMPARE(a, v));
+  READS(E, F, SUBTRACT(v));
+  IMMEDIATE(E, B, SUBTRACT(v));
+
+  OP(8, 1) BY_X_POINTER(); WRITE(6, a);
+  OP(8, 5) ZP(); WRITE(3, a);
+  OP(8, D) WORD(); WRITE(4, a);
+  OP(9, 1) POINTER_BY_Y(0); WRITE(6, a);
+  OP(9, 5) ZP_BY(x); WRITE(4, a);
+  OP(9, 9) WORD_BY(y, 0); WRITE(5, a);
+  OP(9, D) WORD_BY(x, 0); WRITE(5, a);
+  OP(8, 4) ZP(); WRITE(3, y);
+  OP(8, C) WORD(); WRITE(4, y);
+  OP(9, 4) ZP_BY(x); WRITE(4, y);
+  OP(8, 6) ZP(); WRITE(3, x);
+  OP(8, E) WORD(); WRITE(4, x);
+  OP(9, 6) ZP_BY(y); WRITE(4, x);
+
+  IMMEDIATE(A, 2, x = FLAGS(v));
+  OP(A, 6) ZP(); READ_ZERO_PAGE(3, x = FLAGS(v));
+  OP(A, E) WORD(); READ(4, x = FLAGS(v));
+  OP(B, 6) ZP_BY(y); READ_ZERO_PAGE(4, x = FLAGS(v));
+  OP(B, E) WORD_BY(y, 1); READ(4, x = FLAGS(v));
+  IMMEDIATE(A, 0, y = FLAGS(v));
+  OP(A, 4) ZP(); READ_ZERO_PAGE(3, y = FLAGS(v));
+  OP(A, C) WORD(); READ(4, y = FLAGS(v));
+  OP(B, 4) ZP_BY(x); READ_ZERO_PAGE(4, y = FLAGS(v));
+  OP(B, C) WORD_BY(x, 1); READ(4, y = FLAGS(v));
+  IMMEDIATE(E, 0, COMPARE(x, v));
+  OP(E, 4) ZP(); READ_ZERO_PAGE(3, COMPARE(x, v));
+  OP(E, C) WORD(); READ(4, COMPARE(x, v));
+  IMMEDIATE(C, 0, COMPARE(y, v));
+  OP(C, 4) ZP(); READ_ZERO_PAGE(3, COMPARE(y, v));
+  OP(C, C) WORD(); READ(4, COMPARE(y, v));
+  OP(2, 4) ZP(); READ_ZERO_PAGE(3, BIT(v));
+  OP(2, C) WORD(); READ(4, BIT(v));
+
+  SHIFTS(0, 1, ASL(v));
+  SHIFTS(2, 3, ROL(v));
+  SHIFTS(4, 5, LSR(v));
+  SHIFTS(6, 7, ROR(v));
+  SHIFTS(C, D, v = FLAGS(v - 1));
+  SHIFTS(E, F, v = FLAGS(v + 1));
+  SIMPLE(0, A, ASL(a));
+  SIMPLE(2, A, ROL(a));
+  SIMPLE(4, A, LSR(a));
+  SIMPLE(6, A, ROR(a));
+
+  BRANCH(1, 0, !(negative & 0x80));
+  BRANCH(3, 0, negative & 0x80);
+  BRANCH(5, 0, !overflow);
+  BRANCH(7, 0, overflow);
+  BRANCH(9, 0, !carry);
+  BRANCH(B, 0, carry);
+  BRANCH(D, 0, zero != 0);
+  BRANCH(F, 0, zero == 0);
+
+  SIMPLE(1, 8, carry = 0);
+  SIMPLE(3, 8, carry = 1);
+  SIMPLE(5, 8, interrupt = 0);
+  SIMPLE(7, 8, interrupt = 1);
+  SIMPLE(B, 8, overflow = 0);
+  SIMPLE(D, 8, decimal = 0);
+  SIMPLE(F, 8, decimal = 1);
+  SIMPLE(A, A, x = FLAGS(a));
+  SIMPLE(8, A, a = FLAGS(x));
+  SIMPLE(A, 8, y = FLAGS(a));
+  SIMPLE(9, 8, a = FLAGS(y));
+  SIMPLE(B, A, x = FLAGS(s));
+  SIMPLE(9, A, s = x);
+  SIMPLE(E, 8, x = FLAGS(x + 1));
+  SIMPLE(C, 8, y = FLAGS(y + 1));
+  SIMPLE(C, A, x = FLAGS(x - 1));
+  SIMPLE(8, 8, y = FLAGS(y - 1));
+  SIMPLE(E, A, (void)0);
+
+  OP(4, 8) AFTER(3); PUSH(a); GO();
+  OP(0, 8) AFTER(3); PUSH(STATUS); GO();
+  OP(6, 8) AFTER(4); PEEK(); PULL(v); a = FLAGS(v); GO();
+  OP(2, 8) AFTER(4); PEEK(); PULL(v); SET_STATUS(v); GO();
+  OP(4, C) WORD(); AFTER(3); pc = at; GO();
+  OP(6, C) /* the pointer does not leave its page */
+    WORD();
+    AFTER(5);
+    LOAD_TO(v, at);
+    LOAD_TO(high, (at & 0xFF00) | ((at + 1) & 0xFF));
+    pc = (uint16_t)(v | high << 8);
+    GO();
+  OP(2, 0)
+    NEXT(low);
+    AFTER(6);
+    PUSH(pc >> 8);
+    PUSH(pc & 255);
+    LOAD_TO(high, pc);
+    pc = (uint16_t)(low | high << 8);
+    GO();
+  OP(6, 0)
+    AFTER(6);
+    PEEK();
+    PULL(low);
+    PULL(high);
+    pc = (uint16_t)((low | high << 8) + 1);
+    GO();
+  OP(4, 0)
+    AFTER(6);
+    PEEK();
+    PULL(v);
+    SET_STATUS(v);
+    PULL(low);
+    PULL(high);
+    pc = (uint16_t)(low | high << 8);
+    GO();
+  OP(0, 0)
+    AFTER(7);
+    pc++;
+    PUSH(pc >> 8);
+    PUSH(pc & 255);
+    PUSH(STATUS);
+    interrupt = 1;
+    LOAD_TO(low, 0xFFFE);
+    LOAD_TO(high, 0xFFFF);
+    pc = (uint16_t)(low | high << 8);
+    GO();
+
+  /* Undocumented ones. */
+  BOTH(0, 1, ASL(v); a = FLAGS(a | v));
+  BOTH(2, 3, ROL(v); a = FLAGS(a & v));
+  BOTH(4, 5, LSR(v); a = FLAGS(a ^ v));
+  BOTH(6, 7, ROR(v); ADD(v));
+  BOTH(C, D, v--; COMPARE(a, v));
+  BOTH(E, F, v++; SUBTRACT(v));
+  OP(A, 3) BY_X_POINTER(); READ(6, a = x = FLAGS(v));
+  OP(A, 7) ZP(); READ_ZERO_PAGE(3, a = x = FLAGS(v));
+  OP(A, F) WORD(); READ(4, a = x = FLAGS(v));
+  OP(B, 3) POINTER_BY_Y(1); READ(5, a = x = FLAGS(v));
+  OP(B, 7) ZP_BY(y); READ_ZERO_PAGE(4, a = x = FLAGS(v));
+  OP(B, F) WORD_BY(y, 1); READ(4, a = x = FLAGS(v));
+  OP(8, 3) BY_X_POINTER(); WRITE(6, a & x);
+  OP(8, 7) ZP(); WRITE(3, a & x);
+  OP(8, F) WORD(); WRITE(4, a & x);
+  OP(9, 7) ZP_BY(y); WRITE(4, a & x);
+  IMMEDIATE(0, B, a = FLAGS(a & v); carry = a >> 7);
+  IMMEDIATE(2, B, a = FLAGS(a & v); carry = a >> 7);
+  IMMEDIATE(4, B, a &= v; LSR(a));
+  IMMEDIATE(6, B, a &= v; ROR(a); carry = a >> 6 & 1; overflow = (a >> 6 ^ a >> 5) & 1);
+  IMMEDIATE(8, B, a = FLAGS((a | 0xEE) & x & v));
+  IMMEDIATE(A, B, a = x = FLAGS((a | 0xEE) & v));
+  IMMEDIATE(C, B, x &= a; COMPARE(x, v); x = negative);
+  OP(B, B) WORD_BY(y, 1); READ(4, a = x = s = FLAGS(v & s));
+  OP(9, F) WORD_BY(y, 0); WRITE(5, a & x & ((at >> 8) + 1));
+  OP(9, 3) POINTER_BY_Y(0); WRITE(6, a & x & ((at >> 8) + 1));
+  OP(9, E) WORD_BY(y, 0); WRITE(5, x & ((at >> 8) + 1));
+  OP(9, C) WORD_BY(x, 0); WRITE(5, y & ((at >> 8) + 1));
+  OP(9, B) WORD_BY(y, 0); s = a & x; WRITE(5, s & ((at >> 8) + 1));
+  OP(1, A) OP(3, A) OP(5, A) OP(7, A) OP(D, A) SIMPLE(F, A, (void)0);
+  OP(8, 0) OP(8, 2) OP(8, 9) OP(C, 2) IMMEDIATE(E, 2, (void)0);
+  OP(0, 4) OP(4, 4) OP(6, 4) ZP(); READ_ZERO_PAGE(3, (void)0);
+  OP(0, C) WORD(); READ(4, (void)0);
+  OP(1, 4) OP(3, 4) OP(5, 4) OP(7, 4) OP(D, 4) OP(F, 4)
+    ZP_BY(x);
+    READ_ZERO_PAGE(4, (void)0);
+  OP(1, C) OP(3, C) OP(5, C) OP(7, C) OP(D, C) OP(F, C)
+    WORD_BY(x, 1);
+    READ(4, (void)0);
+  OP(0, 2) OP(1, 2) OP(2, 2) OP(3, 2) OP(4, 2) OP(5, 2) OP(6, 2) OP(7, 2)
+  OP(9, 2) OP(B, 2) OP(D, 2) OP(F, 2) /* JAM: only power gets the processor out of it */
+    m->jammed = 1;
+    pc--;
+    goto out;
+
+write:
+  STORE(at, v);
+  GO();
+
+branch:
+  from = pc;
+  pc = (uint16_t)(pc + (int8_t)v);
+  taken = 1 + ((pc ^ from) >> 8 != 0);
+  AFTER(taken);
+  /* Loops in which nothing else happens: a read of the timer, or DEX or DEY, and BNE or BPL. */
+  if ((v != 0xFB && v != 0xFD) || (code != 0xD0 && code != 0x10)) GO();
+  if ((uint16_t)(pc - first) >= size || (uint16_t)(from - first) >= size) GO();
+  next = plain + (uint16_t)(pc - first);
+  is_positive = code == 0x10, loops = 0;
+  if (v == 0xFB && (next[0] & 0xFC) == 0xAC && next[1] == 0x84 && next[2] == 0x02) {
+    m->cycle = cycle + 4;
+    loops = at_reads_above(m, is_positive ? -1 : 0, 6 + taken);
+    if (loops > (operations - 1) / 2) loops = (operations - 1) / 2;
+    cycle += (6 + taken) * loops;
+  } else if (v == 0xFD && (next[0] == 0xCA || next[0] == 0x88)) {
+    v = next[0] == 0xCA ? x : y;
+    loops = v - !is_positive;
+    if (loops > operations / 2) loops = operations / 2;
+    cycle += (4 + taken) * loops;
+    v = FLAGS(v - loops);
+    if (next[0] == 0xCA) x = v;
+    else y = v;
+  }
+  operations -= 2 * loops;
+  GO();
+
+out:
   m->pc = pc, m->a = a, m->x = x, m->y = y, m->s = s, m->bus = bus, m->cycle = cycle;
   m->negative = negative, m->zero = zero, m->carry = carry, m->overflow = overflow;
   m->decimal = decimal, m->interrupt = interrupt;
 }
 
+#undef LOAD_OTHER
 #undef LOAD_TO
+#undef LOAD_ZERO_PAGE
 #undef STORE
 #undef NEXT
 #undef FLAGS
@@ -423,7 +485,11 @@ static void at_execute(at_run* run, int operations) {
 #undef BY_X_POINTER
 #undef POINTER_BY_Y
 #undef AFTER
+#undef OP
+#undef ROW
+#undef GO
 #undef READ
+#undef READ_ZERO_PAGE
 #undef WRITE
 #undef CHANGE
 #undef SIMPLE

@@ -26,10 +26,10 @@ static uint8_t at_read_timer(at_console* m) {
   return (uint8_t)left;
 }
 
-/* How often a loop that takes some cycles, and began with a read of the timer now, reads it again
- * until it is 0. */
-static int32_t at_reads_to_zero(const at_console* m, int32_t cycles) {
-  int32_t left = ((m->timer - 1) << m->shift) - at_since(m);
+/* How often a loop that takes some cycles, and reads the timer now, finds it above a count, which
+ * is 0 or -1. */
+static int32_t at_reads_above(const at_console* m, int32_t count, int32_t cycles) {
+  int32_t left = ((m->timer - 1 - count) << m->shift) - at_since(m);
   return m->timer && left > 0 ? (left + cycles - 1) / cycles : 0;
 }
 

@@ -16,15 +16,20 @@ enum { AT_FIELD = AT_OBJECTS, AT_STALE_FIELD = 1 << AT_FIELD, AT_ALL_STALE = 63 
 
 /* --- Bits --- */
 
-/* Adds up to 32 pixels from x on; what leaves the line comes in again on the left. */
-static inline void at_put(at_bits* bits, uint32_t pixels, int x) {
-  uint64_t word[5] = {0}, moved = pixels;
-  int shift = x & 63;
-  word[x >> 6] = moved << shift;
-  if (shift) word[(x >> 6) + 1] = moved >> (64 - shift);
-  bits->word[0] |= word[0] | word[2] >> 32 | word[3] << 32;
-  bits->word[1] |= word[1];
-  bits->word[2] |= word[2] & 0xFFFFFFFFu;
+static inline int at_wrapped(int x) { return x < AT_WIDTH ? x : x - AT_WIDTH; }
+
+/* Adds up to 32 pixels from x on, which may be below twice the width, to a line. */
+static inline void at_put(uint64_t line[4], uint64_t pixels, int x) {
+  x = at_wrapped(x);
+  line[x >> 6] |= pixels << (x & 63);
+  line[(x >> 6) + 1] |= pixels >> 1 >> (63 - (x & 63));
+}
+
+/* What leaves the line comes in again on the left. */
+static inline void at_keep(at_bits* bits, const uint64_t line[4]) {
+  bits->word[0] = line[0] | line[2] >> 32;
+  bits->word[1] = line[1];
+  bits->word[2] = line[2] & 0xFFFFFFFFu;
 }
 
 /* The pixels from x0 to x1 - 1. */
@@ -64,63 +69,49 @@ static inline int at_scale(uint8_t size) {
 
 static void at_shape_player(at_run* run, int i) {
   at_console* m = run->m;
-  at_bits* bits = &run->shape[AT_P0 + i];
+  uint64_t line[4] = {0};
   uint8_t pixels = m->delayed[i] ? m->old_graphics[i] : m->graphics[i];
-  memset(bits, 0, sizeof *bits);
-  if (!pixels) return;
   int mode = m->size[i] & 7, scale = at_scale(m->size[i]), x = m->position[AT_P0 + i];
   uint32_t wide = m->reflected[i] ? pixels : at_reversed(pixels);
   if (scale > 1) wide = at_doubled(wide), x++;
   if (scale > 2) wide = at_doubled(wide);
-  for (int copy = m->restarted[i]; copy < at_copies[mode]; copy++)
-    at_put(bits, wide, (x + at_distance[mode][copy]) % AT_WIDTH);
+  for (int copy = m->restarted[i]; pixels && copy < at_copies[mode]; copy++)
+    at_put(line, wide, x + at_distance[mode][copy]);
+  at_keep(&run->shape[AT_P0 + i], line);
 }
 
 static void at_shape_missile(at_run* run, int i) {
   at_console* m = run->m;
-  at_bits* bits = &run->shape[AT_M0 + i];
-  memset(bits, 0, sizeof *bits);
-  if (!m->enabled[i] || m->locked[i] || (!i && m->stars == AT_STARS_HIDDEN)) return;
+  uint64_t line[4] = {0};
+  int is_on = m->enabled[i] && !m->locked[i] && (i || m->stars != AT_STARS_HIDDEN);
   int mode = m->size[i] & 7, width = 1 << (m->size[i] >> 4 & 3);
   if (!i && m->stars == AT_STARS_WIDE) width = 2;
-  for (int copy = 0; copy < at_copies[mode]; copy++)
-    at_put(bits, (1u << width) - 1, (m->position[AT_M0 + i] + at_distance[mode][copy]) % AT_WIDTH);
+  for (int copy = 0; is_on && copy < at_copies[mode]; copy++)
+    at_put(line, (1u << width) - 1, m->position[AT_M0 + i] + at_distance[mode][copy]);
+  at_keep(&run->shape[AT_M0 + i], line);
 }
 
 static void at_shape_ball(at_run* run) {
   at_console* m = run->m;
-  at_bits* bits = &run->shape[AT_BALL];
-  memset(bits, 0, sizeof *bits);
-  if (!(m->delayed[2] ? m->old_ball : m->enabled[2])) return;
-  at_put(bits, (1u << (1 << (m->control >> 4 & 3))) - 1, m->position[AT_BALL]);
+  uint64_t line[4] = {0};
+  if (m->delayed[2] ? m->old_ball : m->enabled[2])
+    at_put(line, (1u << (1 << (m->control >> 4 & 3))) - 1, m->position[AT_BALL]);
+  at_keep(&run->shape[AT_BALL], line);
 }
 
 static void at_shape_field(at_run* run) {
-  at_console* m = run->m;
-  uint64_t half[2][2]; /* left and right, of 80 pixels: 64 and 16 */
-  for (int side = 0; side < 2; side++) {
-    uint32_t field = m->playfield;
-    if (side && m->mirror)
-      field = at_reversed(field & 255) << 12 | at_reversed(field >> 8 & 255) << 4 |
-              at_reversed(field >> 16 & 15) >> 4;
-    half[side][0] = at_doubled(at_doubled(field & 255)) |
-                    (uint64_t)at_doubled(at_doubled(field >> 8 & 255)) << 32;
-    half[side][1] = at_doubled(at_doubled(field >> 16 & 15));
+  static const uint16_t wide[16] = {0x0000, 0x000F, 0x00F0, 0x00FF, 0x0F00, 0x0F0F, 0x0FF0, 0x0FFF,
+                                    0xF000, 0xF00F, 0xF0F0, 0xF0FF, 0xFF00, 0xFF0F, 0xFFF0, 0xFFFF};
+  uint32_t left = run->m->playfield, right = left;
+  if (run->m->mirror)
+    right = at_reversed(left & 255) << 12 | at_reversed(left >> 8 & 255) << 4 |
+            at_reversed(left >> 16 & 15) >> 4;
+  uint64_t word[3] = {0};
+  for (int i = 0; i < 5; i++) {
+    word[i >> 2] |= (uint64_t)wide[left >> 4 * i & 15] << 16 * (i & 3);
+    word[(i + 5) >> 2] |= (uint64_t)wide[right >> 4 * i & 15] << 16 * ((i + 5) & 3);
   }
-  run->field.word[0] = half[0][0];
-  run->field.word[1] = half[0][1] | half[1][0] << 16;
-  run->field.word[2] = half[1][0] >> 48 | half[1][1] << 16;
-}
-
-static void at_shape(at_run* run) {
-  int stale = run->stale;
-  if (stale & 1 << AT_P0) at_shape_player(run, 0);
-  if (stale & 1 << AT_P1) at_shape_player(run, 1);
-  if (stale & 1 << AT_M0) at_shape_missile(run, 0);
-  if (stale & 1 << AT_M1) at_shape_missile(run, 1);
-  if (stale & 1 << AT_BALL) at_shape_ball(run);
-  if (stale & AT_STALE_FIELD) at_shape_field(run);
-  run->stale = 0;
+  memcpy(run->shape[AT_FIELD].word, word, sizeof word);
 }
 
 /* --- Collisions: bit pairs, in the order of the registers CXM0P to CXPPMM --- */
@@ -129,39 +120,46 @@ enum { AT_M0_P1 = 1, AT_M0_P0 = 2, AT_M1_P0 = 4, AT_M1_P1 = 8, AT_P0_PF = 16, AT
        AT_P1_PF = 64, AT_P1_BL = 128, AT_M0_PF = 256, AT_M0_BL = 512, AT_M1_PF = 1024,
        AT_M1_BL = 2048, AT_BL_PF = 4096, AT_P0_P1 = 8192, AT_M0_M1 = 16384 };
 
-static inline void at_collide(at_run* run, const at_bits* range) {
-  uint32_t found = run->m->collisions;
-  for (int i = 0; i < 3; i++) {
-    uint64_t r = range->word[i];
-    if (!r) continue;
-    uint64_t p0 = run->shape[AT_P0].word[i] & r, p1 = run->shape[AT_P1].word[i] & r;
-    uint64_t m0 = run->shape[AT_M0].word[i] & r, m1 = run->shape[AT_M1].word[i] & r;
-    uint64_t bl = run->shape[AT_BALL].word[i] & r, pf = run->field.word[i];
-    if (p0) {
-      if (p0 & pf) found |= AT_P0_PF;
-      if (p0 & bl) found |= AT_P0_BL;
-      if (p0 & p1) found |= AT_P0_P1;
-    }
-    if (p1) {
-      if (p1 & pf) found |= AT_P1_PF;
-      if (p1 & bl) found |= AT_P1_BL;
-    }
-    if (m0) {
-      if (m0 & p1) found |= AT_M0_P1;
-      if (m0 & p0) found |= AT_M0_P0;
-      if (m0 & pf) found |= AT_M0_PF;
-      if (m0 & bl) found |= AT_M0_BL;
-      if (m0 & m1) found |= AT_M0_M1;
-    }
-    if (m1) {
-      if (m1 & p0) found |= AT_M1_P0;
-      if (m1 & p1) found |= AT_M1_P1;
-      if (m1 & pf) found |= AT_M1_PF;
-      if (m1 & bl) found |= AT_M1_BL;
-    }
-    if (bl & pf) found |= AT_BL_PF;
+static const uint16_t at_pairs[AT_OBJECTS + 1][AT_OBJECTS + 1] = {
+    {0, AT_P0_P1, AT_M0_P0, AT_M1_P0, AT_P0_BL, AT_P0_PF},
+    {AT_P0_P1, 0, AT_M0_P1, AT_M1_P1, AT_P1_BL, AT_P1_PF},
+    {AT_M0_P0, AT_M0_P1, 0, AT_M0_M1, AT_M0_BL, AT_M0_PF},
+    {AT_M1_P0, AT_M1_P1, AT_M0_M1, 0, AT_M1_BL, AT_M1_PF},
+    {AT_P0_BL, AT_P1_BL, AT_M0_BL, AT_M1_BL, 0, AT_BL_PF},
+    {AT_P0_PF, AT_P1_PF, AT_M0_PF, AT_M1_PF, AT_BL_PF, 0}};
+
+/* The pairs of which one is an object, and which have pixels in common in a range. */
+static inline uint32_t at_meet(const at_run* run, int object, at_bits own) {
+  uint32_t found = 0;
+  for (int i = 0; i <= AT_FIELD; i++) {
+    const uint64_t* word = run->shape[i].word;
+    if ((own.word[0] & word[0]) | (own.word[1] & word[1]) | (own.word[2] & word[2]))
+      found |= at_pairs[object][i];
   }
-  run->m->collisions = found;
+  return found;
+}
+
+/* Makes stale shapes again, and finds what they meet on the whole line. */
+static void at_shape(at_run* run) {
+  for (int i = 0; i <= AT_FIELD; i++) {
+    if (!(run->stale >> i & 1)) continue;
+    if (i < AT_M0) at_shape_player(run, i);
+    else if (i < AT_BALL) at_shape_missile(run, i - AT_M0);
+    else if (i < AT_FIELD) at_shape_ball(run);
+    else at_shape_field(run);
+    for (int k = 0; k <= AT_FIELD; k++) run->meeting &= ~(uint32_t)at_pairs[i][k];
+    run->meeting |= at_meet(run, i, run->shape[i]);
+  }
+  run->stale = 0;
+}
+
+static void at_collide(at_run* run, int x0, int x1) {
+  at_bits range = at_range(x0, x1);
+  for (int i = 0; i < AT_FIELD; i++) {
+    at_bits own = run->shape[i];
+    for (int k = 0; k < 3; k++) own.word[k] &= range.word[k];
+    run->m->collisions |= at_meet(run, i, own);
+  }
 }
 
 /* --- Pixels --- */
@@ -200,7 +198,7 @@ static void at_paint(at_run* run, uint8_t* row, int x0, int x1) {
     const at_bits* shape = run->shape;
     uint64_t a = at_spread[at_eight(&shape[AT_P0], group) | at_eight(&shape[AT_M0], group)];
     uint64_t b = at_spread[at_eight(&shape[AT_P1], group) | at_eight(&shape[AT_M1], group)];
-    uint64_t c = at_spread[at_eight(&run->field, group)];
+    uint64_t c = at_spread[at_eight(&run->shape[AT_FIELD], group)];
     uint64_t d = at_spread[at_eight(&shape[AT_BALL], group)];
     uint64_t field = scores ? (group < 10 ? first : second) : ball;
     if (!over) {
@@ -222,6 +220,51 @@ static void at_paint(at_run* run, uint8_t* row, int x0, int x1) {
   }
 }
 
+#ifdef AT_AVX2
+/* 32 of the bits as bytes, 0 or 255. */
+AT_AVX2 static inline __m256i at_bytes(uint32_t bits) {
+  const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201ull);
+  const __m256i eights = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202,
+                                           0x0101010101010101, 0);
+  __m256i all = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), eights);
+  return _mm256_cmpeq_epi8(_mm256_and_si256(all, bit), bit);
+}
+
+static inline uint32_t at_word(const at_bits* bits, int i) {
+  return (uint32_t)(bits->word[i >> 1] >> 32 * (i & 1));
+}
+
+/* The same as at_paint. */
+AT_AVX2 static void at_paint_avx2(const at_run* run, uint8_t* row, int x0, int x1) {
+  const at_console* m = run->m;
+  const at_bits *shape = run->shape, range = at_range(x0, x1);
+  __m256i color[4];
+  for (int i = 0; i < 4; i++) color[i] = _mm256_set1_epi8((char)(m->color[i] | m->pale));
+  int over = m->control & 4, scores = m->control & 2 && !(over && at_has_objects(m));
+  for (int i = x0 / 32; 32 * i < x1; i++) {
+    __m256i* place = (__m256i*)(row + 32 * i);
+    uint32_t left = i < 2 ? ~0u : i == 2 ? 0xFFFF : 0, c = at_word(&shape[AT_FIELD], i);
+    uint32_t a = at_word(&shape[AT_P0], i) | at_word(&shape[AT_M0], i);
+    uint32_t b = at_word(&shape[AT_P1], i) | at_word(&shape[AT_M1], i);
+    __m256i ball = at_bytes(at_word(&shape[AT_BALL], i)), field = color[2], all = color[3];
+    if (scores) field = _mm256_blendv_epi8(color[1], color[0], at_bytes(left));
+    if (!over) {
+      all = _mm256_blendv_epi8(all, color[2], ball);
+      all = _mm256_blendv_epi8(all, field, at_bytes(c));
+      if (scores) a |= c & left, b |= c & ~left;
+    }
+    all = _mm256_blendv_epi8(all, color[1], at_bytes(b));
+    all = _mm256_blendv_epi8(all, color[0], at_bytes(a));
+    if (over) {
+      all = _mm256_blendv_epi8(all, color[2], ball);
+      all = _mm256_blendv_epi8(all, field, at_bytes(c));
+    }
+    all = _mm256_blendv_epi8(_mm256_loadu_si256(place), all, at_bytes(at_word(&range, i)));
+    _mm256_storeu_si256(place, all);
+  }
+}
+#endif
+
 /* Draws the pixels x0 to x1 - 1 of a line of the picture. */
 static void at_draw(at_run* run, int row, int x0, int x1) {
   at_console* m = run->m;
@@ -231,10 +274,13 @@ static void at_draw(at_run* run, int row, int x0, int x1) {
     return;
   }
   if (run->stale) at_shape(run);
-  at_bits range = at_range(x0, x1);
-  at_collide(run, &range);
+  if (run->meeting & ~m->collisions) at_collide(run, x0, x1);
   if (!pixels) return;
-  at_paint(run, pixels, x0, x1);
+#ifdef AT_AVX2
+  if (__builtin_cpu_supports("avx2")) at_paint_avx2(run, pixels, x0, x1);
+  else
+#endif
+    at_paint(run, pixels, x0, x1);
   if (m->comb && x0 < 8 && run->cart->blanks_after_hmove)
     memset(pixels + x0, 0, (size_t)((x1 < 8 ? x1 : 8) - x0));
 }
@@ -275,29 +321,26 @@ static void at_end_line(at_run* run) {
 static void at_draw_to(at_run* run, int32_t clock) {
   at_console* m = run->m;
   while (m->drawn < clock) {
-    int32_t line = m->drawn / AT_CLOCKS, start = line * AT_CLOCKS;
-    int32_t end = clock < start + AT_CLOCKS ? clock : start + AT_CLOCKS;
-    int x0 = m->drawn - start - AT_BLANK, x1 = end - start - AT_BLANK;
-    int row = line - run->cart->first_line, seen = row >= 0 && row < run->cart->height;
+    int32_t line_end = run->line + AT_CLOCKS, end = clock < line_end ? clock : line_end;
+    int x0 = m->drawn - run->line - AT_BLANK, x1 = end - run->line - AT_BLANK;
+    int seen = run->row >= 0 && run->row < run->cart->height;
     if (x0 < 0) x0 = 0;
-    if (seen && x0 < x1) at_draw(run, row, x0, x1);
+    if (seen && x0 < x1) at_draw(run, run->row, x0, x1);
     m->drawn = end;
-    if (seen && end == start + AT_CLOCKS) at_end_line(run);
+    if (end < line_end) return;
+    if (seen) at_end_line(run);
+    run->line = line_end;
+    run->row++;
   }
 }
 
 /* --- Registers --- */
 
-/* How many pulses of an HMOVE, which came at the clock `moved` of a line, an object gets in the
- * clocks from `from` to `to` - 1. Pulses come every four clocks until a counter has reached the
- * motion register. */
-static int at_pulses(const at_console* m, int object, int moved, int from, int to) {
-  int count = 0;
-  for (int pulse = 1; pulse <= (m->motion[object] ^ 8); pulse++) {
-    int at = ((moved + 5) & ~3) + 4 * pulse;
-    count += at >= from && at < to;
-  }
-  return count;
+/* How many of the pulses of an HMOVE, which came at the clock `moved` of a line, an object gets
+ * before a clock. Pulses come every four clocks until a counter has reached the motion register. */
+static inline int at_pulses(const at_console* m, int object, int moved, int before) {
+  int count = (before - 1 - ((moved + 5) & ~3)) >> 2, most = m->motion[object] ^ 8;
+  return count < 0 ? 0 : count < most ? count : most;
 }
 
 /* Starts a player anew at the beam. Its first copy has to wait for the next line, and further ones
@@ -347,8 +390,8 @@ static void at_move(at_run* run, int32_t clock) {
   m->stars = 0;
   m->hmove = m->cycle;
   for (int i = 0; i < AT_OBJECTS; i++) {
-    int moved = at_pulses(m, i, clock, 0, late ? 0 : end) +
-                at_pulses(m, i, clock, AT_CLOCKS, AT_CLOCKS + end) - 8 * (combs || late);
+    int moved = at_pulses(m, i, clock, late ? 0 : end) + at_pulses(m, i, clock, AT_CLOCKS + end) -
+                at_pulses(m, i, clock, AT_CLOCKS) - 8 * (combs || late);
     if (moved) {
       m->position[i] = (uint8_t)((m->position[i] - moved + AT_WIDTH) % AT_WIDTH);
       run->stale |= 1 << i;
@@ -402,7 +445,11 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
     case 0x07:
     case 0x08:
     case 0x09: /* COLUxx */
-      AT_SET(m->color[(address & 0x3F) - 6], value & 0xFE, 0, 0);
+      if (m->color[(address & 0x3F) - 6] != (value & 0xFE)) { /* no picture, no color */
+        if (run->picture) at_draw_to(run, now);
+        else run->asked = now;
+        m->color[(address & 0x3F) - 6] = value & 0xFE;
+      }
       break;
     case 0x0A: /* CTRLPF */
       AT_SET(m->control, value & 0x37, 0, 1 << AT_BALL);
