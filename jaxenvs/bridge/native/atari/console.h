@@ -98,6 +98,7 @@ typedef struct {
   uint32_t meeting;            /* collisions if all of this line were drawn */
   int32_t line, row;           /* the line that is being drawn: its first clock, and its row */
   int32_t asked;               /* a clock up to which a frame without picture has to be drawn */
+  int32_t last;                /* the cycle from which on a write ends the frame */
   uint8_t stale;               /* bits of objects whose shape has to be made again, bit 5: field */
   uint8_t over;                /* whether the frame is */
 } at_run;

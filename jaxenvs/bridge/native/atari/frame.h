@@ -31,6 +31,7 @@ static void at_frame(at_console* m, const at_cartridge* cart, const at_inputs* i
   run.stale = AT_ALL_STALE, run.meeting = 0, run.over = 0, run.asked = 0;
   run.row = m->drawn / AT_CLOCKS - cart->first_line;
   run.line = m->drawn / AT_CLOCKS * AT_CLOCKS;
+  run.last = (cart->is_european ? 343 : 291) * AT_LINE;
   memset(run.shape, 0, sizeof run.shape);
   at_open(&run);
   if (picture) memset(picture, 0, (size_t)cart->height * AT_WIDTH);

@@ -13,7 +13,8 @@
 
 /* --- The bus --- */
 
-static uint8_t at_load_other(at_run* run, uint16_t address) {
+/* What is neither memory nor plain ROM. It is rare, so that it stays out of the way of the rest. */
+__attribute__((cold, noinline)) static uint8_t at_load_other(at_run* run, uint16_t address) {
   if (address & 0x1000) return at_read_cartridge(run, address);
   if (!(address & 0x80)) return at_read_tia(run, (uint8_t)address);
   return at_read_riot(run, address);
@@ -59,31 +60,33 @@ static int at_subtract_decimal(int a, int b, int borrow) {
 /* Runs until the frame is over, but not more than some operations. */
 static void at_execute(at_run* run, int operations) {
   at_console* m = run->m;
-  uint16_t pc = m->pc, at;
+  uint16_t at = m->pc, pc;
   uint8_t a = m->a, x = m->x, y = m->y, s = m->s, bus = m->bus;
   uint8_t negative = m->negative, zero = m->zero, carry = m->carry, overflow = m->overflow;
   uint8_t decimal = m->decimal, interrupt = m->interrupt;
   int32_t cycle = m->cycle;
-  /* The plain part of the ROM as the program sees it: `size` bytes from the address `first` on. It
-   * is looked up anew if `size` is 0, or the program goes elsewhere. */
-  const uint8_t *plain = run->view, *next;
-  uint16_t first = 0, size = 0, place, from;
-  uint8_t code, low, high, v, bytes[3], taken, is_positive;
+  /* Where the program is: `next`, in `plain`, which has `size` bytes from the address `first` on of
+   * what reading does nothing else. If it leaves them, at `end`, they are looked up anew. */
+  uint8_t code, low, high, v, bytes[3] = {0}, taken, is_positive;
+  const uint8_t *plain = bytes, *next = bytes, *end = bytes;
+  uint16_t first = at, size = 0, place;
   int loops;
 
 /* NEXT is the next byte of the program; LOAD and STORE access the bus when `cycle` has passed. */
+#define PC ((uint16_t)(first + (next - plain)))
+#define FORGET() (size = 0, end = plain)
 #define LOAD_OTHER(value, address)       \
   do {                                   \
     m->cycle = cycle;                    \
     m->bus = bus;                        \
     value = at_load_other(run, address); \
-    if ((address) & 0x1000) size = 0;    \
+    if ((address) & 0x1000) FORGET();    \
   } while (0)
 #define LOAD_TO(value, address)                                                \
   do {                                                                         \
     uint16_t from_ = (uint16_t)(address), offset_ = (uint16_t)(from_ - first); \
-    if (at_is_ram(from_)) value = m->ram[from_ & 127];                         \
-    else if (offset_ < size) value = plain[offset_];                           \
+    if (offset_ < size) value = plain[offset_];                           \
+    else if (at_is_ram(from_)) value = m->ram[from_ & 127];                         \
     else LOAD_OTHER(value, from_);                                             \
     bus = value;                                                               \
   } while (0)
@@ -104,11 +107,11 @@ static void at_execute(at_run* run, int operations) {
       m->cycle = cycle;                           \
       at_store_other(run, to_, new_);             \
       cycle = m->cycle;                           \
-      if (to_ & 0x1000) size = 0;                 \
+      if (to_ & 0x1000) FORGET();                 \
       if (run->over) operations = 0;              \
     }                                             \
   } while (0)
-#define NEXT(value) (bus = value = *next++, pc++)
+#define NEXT(value) (bus = value = *next++)
 #define FLAGS(value) (negative = zero = (uint8_t)(value))
 #define PUSH(value) do { STORE(0x100 | s, value); s--; } while (0)
 /* Before a pull, the top of the stack comes onto the bus. */
@@ -157,14 +160,19 @@ static void at_execute(at_run* run, int operations) {
   &&op_##row##0, &&op_##row##1, &&op_##row##2, &&op_##row##3, &&op_##row##4, &&op_##row##5, \
   &&op_##row##6, &&op_##row##7, &&op_##row##8, &&op_##row##9, &&op_##row##A, &&op_##row##B, \
   &&op_##row##C, &&op_##row##D, &&op_##row##E, &&op_##row##F
-#define GO()                           \
-  do {                                 \
-    if (operations-- <= 0) goto out;   \
-    place = (uint16_t)(pc - first);    \
-    if (place >= size) goto elsewhere; \
-    next = plain + place;              \
-    NEXT(code);                        \
-    goto *labels[code];                \
+#define GO()                         \
+  do {                               \
+    if (operations-- <= 0) goto out; \
+    if (next >= end) goto elsewhere; \
+    NEXT(code);                      \
+    goto *labels[code];              \
+  } while (0)
+#define JUMP(address)                                                            \
+  do {                                                                           \
+    place = (uint16_t)((address) - first);                                       \
+    if (place >= size) first = (address), size = place = 0, plain = end = bytes; \
+    next = plain + place;                                                        \
+    GO();                                                                        \
   } while (0)
 #define READ(cycles, action) do { AFTER(cycles); LOAD_TO(v, at); action; GO(); } while (0)
 #define READ_ZERO_PAGE(cycles, action) \
@@ -241,15 +249,17 @@ static void at_execute(at_run* run, int operations) {
   GO();
 
 elsewhere:
+  pc = PC;
   first = (uint16_t)((pc & 0xE000) + run->first_plain);
-  plain = run->view + (run->first_plain & 0xFFF);
   size = run->num_plain;
+  plain = run->view + (run->first_plain & 0xFFF);
+  end = plain + size;
   place = (uint16_t)(pc - first);
   if (place < size) {
     next = plain + place;
   } else {
     for (int i = 0; i == 0 || i < at_length(bytes[0]); i++) LOAD_TO(bytes[i], pc + i);
-    next = bytes;
+    first = pc, size = 0, plain = next = end = bytes;
   }
   NEXT(code);
   goto *labels[code];
@@ -339,29 +349,30 @@ elsewhere:
   OP(0, 8) AFTER(3); PUSH(STATUS); GO();
   OP(6, 8) AFTER(4); PEEK(); PULL(v); a = FLAGS(v); GO();
   OP(2, 8) AFTER(4); PEEK(); PULL(v); SET_STATUS(v); GO();
-  OP(4, C) WORD(); AFTER(3); pc = at; GO();
+  OP(4, C) WORD(); AFTER(3); JUMP(at);
   OP(6, C) /* the pointer does not leave its page */
     WORD();
     AFTER(5);
     LOAD_TO(v, at);
     LOAD_TO(high, (at & 0xFF00) | ((at + 1) & 0xFF));
-    pc = (uint16_t)(v | high << 8);
-    GO();
+    at = (uint16_t)(v | high << 8);
+    JUMP(at);
   OP(2, 0)
     NEXT(low);
     AFTER(6);
+    pc = PC;
     PUSH(pc >> 8);
     PUSH(pc & 255);
     LOAD_TO(high, pc);
-    pc = (uint16_t)(low | high << 8);
-    GO();
+    at = (uint16_t)(low | high << 8);
+    JUMP(at);
   OP(6, 0)
     AFTER(6);
     PEEK();
     PULL(low);
     PULL(high);
-    pc = (uint16_t)((low | high << 8) + 1);
-    GO();
+    at = (uint16_t)((low | high << 8) + 1);
+    JUMP(at);
   OP(4, 0)
     AFTER(6);
     PEEK();
@@ -369,19 +380,19 @@ elsewhere:
     SET_STATUS(v);
     PULL(low);
     PULL(high);
-    pc = (uint16_t)(low | high << 8);
-    GO();
+    at = (uint16_t)(low | high << 8);
+    JUMP(at);
   OP(0, 0)
     AFTER(7);
-    pc++;
+    pc = (uint16_t)(PC + 1);
     PUSH(pc >> 8);
     PUSH(pc & 255);
     PUSH(STATUS);
     interrupt = 1;
     LOAD_TO(low, 0xFFFE);
     LOAD_TO(high, 0xFFFF);
-    pc = (uint16_t)(low | high << 8);
-    GO();
+    at = (uint16_t)(low | high << 8);
+    JUMP(at);
 
   /* Undocumented ones. */
   BOTH(0, 1, ASL(v); a = FLAGS(a | v));
@@ -426,23 +437,32 @@ elsewhere:
   OP(0, 2) OP(1, 2) OP(2, 2) OP(3, 2) OP(4, 2) OP(5, 2) OP(6, 2) OP(7, 2)
   OP(9, 2) OP(B, 2) OP(D, 2) OP(F, 2) /* JAM: only power gets the processor out of it */
     m->jammed = 1;
-    pc--;
+    next--;
     goto out;
 
 write:
+  if (at == 0x02 && cycle < run->last) { /* WSYNC, of which there are many */
+    bus = v;
+    cycle += AT_LINE - 1;
+    cycle -= cycle % AT_LINE;
+    GO();
+  }
   STORE(at, v);
   GO();
 
 branch:
-  from = pc;
-  pc = (uint16_t)(pc + (int8_t)v);
-  taken = 1 + ((pc ^ from) >> 8 != 0);
-  AFTER(taken);
-  /* Loops in which nothing else happens: a read of the timer, or DEX or DEY, and BNE or BPL. */
-  if ((v != 0xFB && v != 0xFD) || (code != 0xD0 && code != 0x10)) GO();
-  if ((uint16_t)(pc - first) >= size || (uint16_t)(from - first) >= size) GO();
-  next = plain + (uint16_t)(pc - first);
-  is_positive = code == 0x10, loops = 0;
+  pc = PC;
+  at = (uint16_t)(pc + (int8_t)v);
+  AFTER(1 + ((at ^ pc) > 255));
+  if ((v == 0xFB || v == 0xFD) && (code == 0xD0 || code == 0x10)) goto loop;
+  JUMP(at);
+
+/* Skips loops in which nothing else happens: a read of the timer, or DEX or DEY, and BNE or BPL. */
+loop:
+  place = (uint16_t)(at - first);
+  if (place >= size || (uint16_t)(pc - first) >= size) JUMP(at);
+  next = plain + place;
+  is_positive = code == 0x10, taken = 1 + ((at ^ pc) > 255), loops = 0;
   if (v == 0xFB && (next[0] & 0xFC) == 0xAC && next[1] == 0x84 && next[2] == 0x02) {
     m->cycle = cycle + 4;
     loops = at_reads_above(m, is_positive ? -1 : 0, 6 + taken);
@@ -461,7 +481,7 @@ branch:
   GO();
 
 out:
-  m->pc = pc, m->a = a, m->x = x, m->y = y, m->s = s, m->bus = bus, m->cycle = cycle;
+  m->pc = PC, m->a = a, m->x = x, m->y = y, m->s = s, m->bus = bus, m->cycle = cycle;
   m->negative = negative, m->zero = zero, m->carry = carry, m->overflow = overflow;
   m->decimal = decimal, m->interrupt = interrupt;
 }
@@ -488,6 +508,9 @@ out:
 #undef OP
 #undef ROW
 #undef GO
+#undef JUMP
+#undef PC
+#undef FORGET
 #undef READ
 #undef READ_ZERO_PAGE
 #undef WRITE

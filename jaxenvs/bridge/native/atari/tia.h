@@ -67,10 +67,22 @@ static inline int at_scale(uint8_t size) {
   return (size & 7) == 5 ? 2 : (size & 7) == 7 ? 4 : 1;
 }
 
+/* What of an object can be seen, or 0; of a player, its pixels. */
+static inline int at_shown(const at_console* m, int object) {
+  switch (object) {
+    case AT_P0:
+    case AT_P1: return m->delayed[object] ? m->old_graphics[object] : m->graphics[object];
+    case AT_M0: return m->enabled[0];
+    case AT_M1: return m->enabled[1];
+    case AT_BALL: return m->delayed[2] ? m->old_ball : m->enabled[2];
+    default: return m->playfield != 0;
+  }
+}
+
 static void at_shape_player(at_run* run, int i) {
   at_console* m = run->m;
   uint64_t line[4] = {0};
-  uint8_t pixels = m->delayed[i] ? m->old_graphics[i] : m->graphics[i];
+  uint8_t pixels = (uint8_t)at_shown(m, i);
   int mode = m->size[i] & 7, scale = at_scale(m->size[i]), x = m->position[AT_P0 + i];
   uint32_t wide = m->reflected[i] ? pixels : at_reversed(pixels);
   if (scale > 1) wide = at_doubled(wide), x++;
@@ -83,7 +95,7 @@ static void at_shape_player(at_run* run, int i) {
 static void at_shape_missile(at_run* run, int i) {
   at_console* m = run->m;
   uint64_t line[4] = {0};
-  int is_on = m->enabled[i] && !m->locked[i] && (i || m->stars != AT_STARS_HIDDEN);
+  int is_on = at_shown(m, AT_M0 + i) && !m->locked[i] && (i || m->stars != AT_STARS_HIDDEN);
   int mode = m->size[i] & 7, width = 1 << (m->size[i] >> 4 & 3);
   if (!i && m->stars == AT_STARS_WIDE) width = 2;
   for (int copy = 0; is_on && copy < at_copies[mode]; copy++)
@@ -94,7 +106,7 @@ static void at_shape_missile(at_run* run, int i) {
 static void at_shape_ball(at_run* run) {
   at_console* m = run->m;
   uint64_t line[4] = {0};
-  if (m->delayed[2] ? m->old_ball : m->enabled[2])
+  if (at_shown(m, AT_BALL))
     at_put(line, (1u << (1 << (m->control >> 4 & 3))) - 1, m->position[AT_BALL]);
   at_keep(&run->shape[AT_BALL], line);
 }
@@ -128,6 +140,19 @@ static const uint16_t at_pairs[AT_OBJECTS + 1][AT_OBJECTS + 1] = {
     {AT_P0_BL, AT_P1_BL, AT_M0_BL, AT_M1_BL, 0, AT_BL_PF},
     {AT_P0_PF, AT_P1_PF, AT_M0_PF, AT_M1_PF, AT_BL_PF, 0}};
 
+static inline uint32_t at_pairs_of(int object) {
+  uint32_t pairs = 0;
+  for (int i = 0; i <= AT_FIELD; i++) pairs |= at_pairs[object][i];
+  return pairs;
+}
+
+/* The pairs of objects that are both shown. */
+static inline uint32_t at_pairs_shown(const at_console* m) {
+  uint32_t pairs = 0x7FFF;
+  for (int i = 0; i <= AT_FIELD; i++) pairs &= at_shown(m, i) ? ~0u : ~at_pairs_of(i);
+  return pairs;
+}
+
 /* The pairs of which one is an object, and which have pixels in common in a range. */
 static inline uint32_t at_meet(const at_run* run, int object, at_bits own) {
   uint32_t found = 0;
@@ -139,17 +164,19 @@ static inline uint32_t at_meet(const at_run* run, int object, at_bits own) {
   return found;
 }
 
-/* Makes stale shapes again, and finds what they meet on the whole line. */
+/* Finds what a new shape meets on the whole line. */
+static inline void at_meet_all(at_run* run, int object) {
+  run->meeting = (run->meeting & ~at_pairs_of(object)) | at_meet(run, object, run->shape[object]);
+}
+
 static void at_shape(at_run* run) {
-  for (int i = 0; i <= AT_FIELD; i++) {
-    if (!(run->stale >> i & 1)) continue;
-    if (i < AT_M0) at_shape_player(run, i);
-    else if (i < AT_BALL) at_shape_missile(run, i - AT_M0);
-    else if (i < AT_FIELD) at_shape_ball(run);
-    else at_shape_field(run);
-    for (int k = 0; k <= AT_FIELD; k++) run->meeting &= ~(uint32_t)at_pairs[i][k];
-    run->meeting |= at_meet(run, i, run->shape[i]);
-  }
+  int stale = run->stale;
+  if (stale & 1 << AT_P0) at_shape_player(run, 0), at_meet_all(run, AT_P0);
+  if (stale & 1 << AT_P1) at_shape_player(run, 1), at_meet_all(run, AT_P1);
+  if (stale & 1 << AT_M0) at_shape_missile(run, 0), at_meet_all(run, AT_M0);
+  if (stale & 1 << AT_M1) at_shape_missile(run, 1), at_meet_all(run, AT_M1);
+  if (stale & 1 << AT_BALL) at_shape_ball(run), at_meet_all(run, AT_BALL);
+  if (stale & AT_STALE_FIELD) at_shape_field(run), at_meet_all(run, AT_FIELD);
   run->stale = 0;
 }
 
@@ -178,9 +205,8 @@ static inline uint8_t at_eight(const at_bits* bits, int group) {
 }
 
 static inline int at_has_objects(const at_console* m) {
-  return (m->delayed[0] ? m->old_graphics[0] : m->graphics[0]) ||
-         (m->delayed[1] ? m->old_graphics[1] : m->graphics[1]) || m->enabled[0] || m->enabled[1] ||
-         (m->delayed[2] ? m->old_ball : m->enabled[2]);
+  return at_shown(m, AT_P0) || at_shown(m, AT_P1) || at_shown(m, AT_M0) || at_shown(m, AT_M1) ||
+         at_shown(m, AT_BALL);
 }
 
 static void at_paint(at_run* run, uint8_t* row, int x0, int x1) {
@@ -265,15 +291,17 @@ AT_AVX2 static void at_paint_avx2(const at_run* run, uint8_t* row, int x0, int x
 }
 #endif
 
-/* Draws the pixels x0 to x1 - 1 of a line of the picture. */
-static void at_draw(at_run* run, int row, int x0, int x1) {
+/* Draws the pixels x0 to x1 - 1 of a line, if there is a picture. */
+static void at_draw(at_run* run, uint8_t* pixels, int x0, int x1) {
   at_console* m = run->m;
-  uint8_t* pixels = run->picture ? run->picture + row * AT_WIDTH : 0;
   if (m->vertical_blank & 2) {
     if (pixels) memset(pixels + x0, 0, (size_t)(x1 - x0));
     return;
   }
-  if (run->stale) at_shape(run);
+  if (run->stale) {
+    if (!pixels && !(at_pairs_shown(m) & ~m->collisions)) return;
+    at_shape(run);
+  }
   if (run->meeting & ~m->collisions) at_collide(run, x0, x1);
   if (!pixels) return;
 #ifdef AT_AVX2
@@ -320,28 +348,28 @@ static void at_end_line(at_run* run) {
 /* Draws up to a clock of the frame. */
 static void at_draw_to(at_run* run, int32_t clock) {
   at_console* m = run->m;
+  int is_same = 0; /* whether the next line looks like the one above */
   while (m->drawn < clock) {
     int32_t line_end = run->line + AT_CLOCKS, end = clock < line_end ? clock : line_end;
     int x0 = m->drawn - run->line - AT_BLANK, x1 = end - run->line - AT_BLANK;
     int seen = run->row >= 0 && run->row < run->cart->height;
     if (x0 < 0) x0 = 0;
-    if (seen && x0 < x1) at_draw(run, run->row, x0, x1);
+    if (seen && x0 < x1) {
+      uint8_t* pixels = run->picture ? run->picture + run->row * AT_WIDTH : 0;
+      if (!is_same) at_draw(run, pixels, x0, x1);
+      else if (pixels) memcpy(pixels, pixels - AT_WIDTH, (size_t)x1);
+    }
     m->drawn = end;
     if (end < line_end) return;
+    is_same = seen && x0 == 0 && !m->comb;
     if (seen) at_end_line(run);
+    is_same &= !run->stale;
     run->line = line_end;
     run->row++;
   }
 }
 
 /* --- Registers --- */
-
-/* How many of the pulses of an HMOVE, which came at the clock `moved` of a line, an object gets
- * before a clock. Pulses come every four clocks until a counter has reached the motion register. */
-static inline int at_pulses(const at_console* m, int object, int moved, int before) {
-  int count = (before - 1 - ((moved + 5) & ~3)) >> 2, most = m->motion[object] ^ 8;
-  return count < 0 ? 0 : count < most ? count : most;
-}
 
 /* Starts a player anew at the beam. Its first copy has to wait for the next line, and further ones
  * come on this. If a copy is being drawn, the old place counts for 11 more clocks. If one would
@@ -379,19 +407,28 @@ static void at_restart(at_run* run, int object, int32_t clock) {
   run->stale |= 1 << object;
 }
 
-/* Moves the objects. A pulse moves an object left in the horizontal blank and does nothing
- * elsewhere. If HMOVE comes early, it also makes the blank 8 pixels longer, in which objects stand
- * still. */
+/* How many pulses, of which the first comes at a clock and the others every four, come before
+ * another. */
+static inline int at_pulses(int first, int before) {
+  return before > first ? (before - first + 3) >> 2 : 0;
+}
+
+/* Moves the objects. An object gets pulses until a counter has reached its motion register. A pulse
+ * moves it left in the horizontal blank, of this line and the next, and does nothing elsewhere. If
+ * HMOVE comes early, it also makes the blank 8 pixels longer, in which objects stand still. */
 static void at_move(at_run* run, int32_t clock) {
   at_console* m = run->m;
   at_draw_to(run, m->cycle * 3);
-  int combs = clock <= 60, late = clock >= 225, end = combs || late ? 76 : AT_BLANK;
+  int combs = clock <= 60, late = clock >= 225, first = ((clock + 5) & ~3) + 4;
+  int here = at_pulses(first, late ? 0 : combs ? 76 : AT_BLANK);
+  int later = at_pulses(first, AT_CLOCKS);
   m->comb |= combs || late;
   m->stars = 0;
   m->hmove = m->cycle;
   for (int i = 0; i < AT_OBJECTS; i++) {
-    int moved = at_pulses(m, i, clock, late ? 0 : end) + at_pulses(m, i, clock, AT_CLOCKS + end) -
-                at_pulses(m, i, clock, AT_CLOCKS) - 8 * (combs || late);
+    int all = m->motion[i] ^ 8;
+    int moved = (here < all ? here : all) + all - (later < all ? later : all);
+    if (combs || late) moved -= 8;
     if (moved) {
       m->position[i] = (uint8_t)((m->position[i] - moved + AT_WIDTH) % AT_WIDTH);
       run->stale |= 1 << i;
@@ -407,8 +444,9 @@ static int at_center(const at_console* m, int i) {
 
 static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
   at_console* m = run->m;
-  int32_t now = m->cycle * 3, line = m->cycle % AT_LINE * 3;
-  if (m->cycle >= (run->cart->is_european ? 343 : 291) * AT_LINE) run->over = 1; /* too long */
+  int32_t now = m->cycle * 3;
+  if (m->cycle >= run->last) run->over = 1; /* too long */
+#define AT_CLOCK (m->cycle % AT_LINE * 3) /* of the line */
 #define AT_SET(place, new_value, delay, stales)   \
   do {                                            \
     uint8_t next_ = (uint8_t)(new_value);         \
@@ -453,7 +491,7 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
       break;
     case 0x0A: /* CTRLPF */
       AT_SET(m->control, value & 0x37, 0, 1 << AT_BALL);
-      if (line < AT_BLANK + 79 && m->mirror != (value & 1)) {
+      if (AT_CLOCK < AT_BLANK + 79 && m->mirror != (value & 1)) {
         at_draw_to(run, now);
         at_mirror(run);
       }
@@ -472,7 +510,7 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
                        : part == 1 ? (m->playfield & ~0xFF0u) | (uint32_t)at_reversed(value) << 4
                                    : (m->playfield & ~0xFF000u) | (uint32_t)value << 12;
       if (field != m->playfield) { /* which counts from the next four pixels on */
-        at_draw_to(run, now + ((line + 5) & ~3) - line);
+        at_draw_to(run, now + ((AT_CLOCK + 5) & ~3) - AT_CLOCK);
         m->playfield = field;
         run->stale |= AT_STALE_FIELD;
       }
@@ -480,12 +518,12 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
     }
     case 0x10:
     case 0x11: /* RESPx */
-      at_restart_player(run, address & 1, line);
+      at_restart_player(run, address & 1, AT_CLOCK);
       break;
     case 0x12:
     case 0x13:
     case 0x14: /* RESMx, RESBL */
-      at_restart(run, AT_M0 + (address & 0x3F) - 0x12, line);
+      at_restart(run, AT_M0 + (address & 0x3F) - 0x12, AT_CLOCK);
       break;
     case 0x1B:
     case 0x1C: { /* GRPx, which also keeps the other player's graphics, and the ball's */
@@ -531,7 +569,7 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
       break;
     }
     case 0x2A: /* HMOVE */
-      at_move(run, line);
+      at_move(run, AT_CLOCK);
       break;
     case 0x2B: /* HMCLR */
       memset(m->motion, 0, sizeof m->motion);
@@ -543,6 +581,7 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
     default: break;
   }
 #undef AT_SET
+#undef AT_CLOCK
 }
 
 /* Bits 7 and 6 are the TIA's; the others are what was on the bus. */
