@@ -57,6 +57,23 @@ static int at_subtract_decimal(int a, int b, int borrow) {
 
 /* --- Operations --- */
 
+/* What the program sees of the ROM: `size` bytes from the address `first` on, of which reading does
+ * nothing else. */
+typedef struct {
+  const uint8_t *plain, *end;
+  uint16_t first, size;
+} at_window;
+
+/* Looks for the window that an address may be in, and returns its place there. A function of its
+ * own, so that the window stays in memory, and registers are for the processor's. */
+__attribute__((noinline)) static uint16_t at_seek(at_run* run, at_window* window, uint16_t pc) {
+  window->first = (uint16_t)((pc & 0xE000) + run->first_plain);
+  window->size = run->num_plain;
+  window->plain = run->view + (run->first_plain & 0xFFF);
+  window->end = window->plain + window->size;
+  return (uint16_t)(pc - window->first);
+}
+
 /* Runs until the frame is over, but not more than some operations. */
 static void at_execute(at_run* run, int operations) {
   at_console* m = run->m;
@@ -65,16 +82,15 @@ static void at_execute(at_run* run, int operations) {
   uint8_t negative = m->negative, zero = m->zero, carry = m->carry, overflow = m->overflow;
   uint8_t decimal = m->decimal, interrupt = m->interrupt;
   int32_t cycle = m->cycle;
-  /* Where the program is: `next`, in `plain`, which has `size` bytes from the address `first` on of
-   * what reading does nothing else. If it leaves them, at `end`, they are looked up anew. */
   uint8_t code, low, high, v, bytes[3] = {0}, taken, is_positive;
-  const uint8_t *plain = bytes, *next = bytes, *end = bytes;
-  uint16_t first = at, size = 0, place;
+  at_window window = {bytes, bytes, at, 0};
+  const uint8_t* next = bytes; /* where the program is in the window; at its end it looks anew */
+  uint16_t place;
   int loops;
 
 /* NEXT is the next byte of the program; LOAD and STORE access the bus when `cycle` has passed. */
-#define PC ((uint16_t)(first + (next - plain)))
-#define FORGET() (size = 0, end = plain)
+#define PC ((uint16_t)(window.first + (next - window.plain)))
+#define FORGET() (window.size = 0, window.end = window.plain)
 #define LOAD_OTHER(value, address)       \
   do {                                   \
     m->cycle = cycle;                    \
@@ -82,13 +98,13 @@ static void at_execute(at_run* run, int operations) {
     value = at_load_other(run, address); \
     if ((address) & 0x1000) FORGET();    \
   } while (0)
-#define LOAD_TO(value, address)                                                \
-  do {                                                                         \
-    uint16_t from_ = (uint16_t)(address), offset_ = (uint16_t)(from_ - first); \
-    if (offset_ < size) value = plain[offset_];                           \
-    else if (at_is_ram(from_)) value = m->ram[from_ & 127];                         \
-    else LOAD_OTHER(value, from_);                                             \
-    bus = value;                                                               \
+#define LOAD_TO(value, address)                                                       \
+  do {                                                                                \
+    uint16_t from_ = (uint16_t)(address), offset_ = (uint16_t)(from_ - window.first); \
+    if (offset_ < window.size) value = window.plain[offset_];                         \
+    else if (at_is_ram(from_)) value = m->ram[from_ & 127];                           \
+    else LOAD_OTHER(value, from_);                                                    \
+    bus = value;                                                                      \
   } while (0)
 #define LOAD_ZERO_PAGE(value, address)             \
   do {                                             \
@@ -160,19 +176,22 @@ static void at_execute(at_run* run, int operations) {
   &&op_##row##0, &&op_##row##1, &&op_##row##2, &&op_##row##3, &&op_##row##4, &&op_##row##5, \
   &&op_##row##6, &&op_##row##7, &&op_##row##8, &&op_##row##9, &&op_##row##A, &&op_##row##B, \
   &&op_##row##C, &&op_##row##D, &&op_##row##E, &&op_##row##F
-#define GO()                         \
-  do {                               \
-    if (operations-- <= 0) goto out; \
-    if (next >= end) goto elsewhere; \
-    NEXT(code);                      \
-    goto *labels[code];              \
+#define GO()                                \
+  do {                                      \
+    if (operations-- <= 0) goto out;        \
+    if (next >= window.end) goto elsewhere; \
+    NEXT(code);                             \
+    goto *labels[code];                     \
   } while (0)
-#define JUMP(address)                                                            \
-  do {                                                                           \
-    place = (uint16_t)((address) - first);                                       \
-    if (place >= size) first = (address), size = place = 0, plain = end = bytes; \
-    next = plain + place;                                                        \
-    GO();                                                                        \
+#define JUMP(address)                               \
+  do {                                              \
+    place = (uint16_t)((address) - window.first);   \
+    if (place >= window.size) {                     \
+      window.first = (address), window.size = 0;    \
+      window.plain = window.end = bytes, place = 0; \
+    }                                               \
+    next = window.plain + place;                    \
+    GO();                                           \
   } while (0)
 #define READ(cycles, action) do { AFTER(cycles); LOAD_TO(v, at); action; GO(); } while (0)
 #define READ_ZERO_PAGE(cycles, action) \
@@ -250,16 +269,11 @@ static void at_execute(at_run* run, int operations) {
 
 elsewhere:
   pc = PC;
-  first = (uint16_t)((pc & 0xE000) + run->first_plain);
-  size = run->num_plain;
-  plain = run->view + (run->first_plain & 0xFFF);
-  end = plain + size;
-  place = (uint16_t)(pc - first);
-  if (place < size) {
-    next = plain + place;
-  } else {
+  place = at_seek(run, &window, pc);
+  next = window.plain + place;
+  if (place >= window.size) {
     for (int i = 0; i == 0 || i < at_length(bytes[0]); i++) LOAD_TO(bytes[i], pc + i);
-    first = pc, size = 0, plain = next = end = bytes;
+    window.first = pc, window.size = 0, window.plain = next = window.end = bytes;
   }
   NEXT(code);
   goto *labels[code];
@@ -459,9 +473,9 @@ branch:
 
 /* Skips loops in which nothing else happens: a read of the timer, or DEX or DEY, and BNE or BPL. */
 loop:
-  place = (uint16_t)(at - first);
-  if (place >= size || (uint16_t)(pc - first) >= size) JUMP(at);
-  next = plain + place;
+  place = (uint16_t)(at - window.first);
+  if (place >= window.size || (uint16_t)(pc - window.first) >= window.size) JUMP(at);
+  next = window.plain + place;
   is_positive = code == 0x10, taken = 1 + ((at ^ pc) > 255), loops = 0;
   if (v == 0xFB && (next[0] & 0xFC) == 0xAC && next[1] == 0x84 && next[2] == 0x02) {
     m->cycle = cycle + 4;
