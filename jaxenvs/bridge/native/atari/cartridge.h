@@ -49,9 +49,20 @@ static inline int at_memory_size(const at_cartridge* cart) { return cart->kind =
 
 static inline void at_open(at_run* run) {
   run->first_plain = (uint16_t)(0x1000 + 2 * at_memory_size(run->cart));
-  int num = run->cart->hot - run->first_plain - 2; /* so that an operation lies inside */
-  run->num_plain = (uint16_t)(num < 0 ? 0 : num);
   at_map(run);
+}
+
+/* How many bytes of the ROM, from `first_plain` on in the mirror that an address is in, can be read
+ * without anything else happening. Two more follow, so that an operation lies inside. */
+static uint16_t at_num_plain(const at_run* run, uint16_t address) {
+  int hot = run->cart->hot;
+  if (run->cart->kind == AT_FE) { /* a read chooses the bank, which may be there already */
+    uint8_t first = address & 0x2000 ? 0 : 4;
+    uint8_t bank[4] = {first, (uint8_t)(first + 1), (uint8_t)(first + 2), (uint8_t)(first + 3)};
+    hot = memcmp(run->m->bank, bank, 4) ? 0 : 0x2000;
+  }
+  int num = hot - run->first_plain - 2;
+  return (uint16_t)(num < 0 ? 0 : num);
 }
 
 static uint8_t at_read_cartridge(at_run* run, uint16_t address) {

@@ -92,7 +92,7 @@ typedef struct {
   const at_inputs* in;
   uint8_t* picture;            /* [height, 160], or NULL */
   const uint8_t* view;         /* the 4 KiB that the processor sees of the ROM */
-  uint16_t first_plain, num_plain; /* where reading the ROM does nothing else */
+  uint16_t first_plain;        /* where reading the ROM begins to do nothing else */
   uint8_t quarters[4096];      /* what `view` points at if its quarters are from different places */
   at_bits shape[AT_OBJECTS + 1]; /* the pixels of the objects and the playfield on this line */
   uint32_t meeting;            /* collisions if all of this line were drawn */

@@ -68,7 +68,7 @@ typedef struct {
  * own, so that the window stays in memory, and registers are for the processor's. */
 __attribute__((noinline)) static uint16_t at_seek(at_run* run, at_window* window, uint16_t pc) {
   window->first = (uint16_t)((pc & 0xE000) + run->first_plain);
-  window->size = run->num_plain;
+  window->size = at_num_plain(run, pc);
   window->plain = run->view + (run->first_plain & 0xFFF);
   window->end = window->plain + window->size;
   return (uint16_t)(pc - window->first);
