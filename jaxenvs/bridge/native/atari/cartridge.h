@@ -8,16 +8,18 @@
 
 #include "console.h"
 
+static void at_map_quarter(at_run* run, int i) {
+  int bank = run->m->bank[i] % (run->cart->size >> 10);
+  memcpy(run->quarters + 1024 * i, run->cart->rom + 1024 * bank, 1024);
+}
+
 static void at_map(at_run* run) {
   const at_cartridge* cart = run->cart;
-  const uint8_t* bank = run->m->bank;
-  int quarters = cart->size >> 10;
   if (cart->kind != AT_E0 && cart->size >= 4096) {
-    run->view = cart->rom + (bank[0] % quarters & ~3) * 1024;
+    run->view = cart->rom + (run->m->bank[0] % (cart->size >> 10) & ~3) * 1024;
     return;
   }
-  for (int i = 0; i < 4; i++)
-    memcpy(run->quarters + 1024 * i, cart->rom + bank[i] % quarters * 1024, 1024);
+  for (int i = 0; i < 4; i++) at_map_quarter(run, i);
   run->view = run->quarters;
 }
 
@@ -37,7 +39,7 @@ static void at_touch(at_run* run, uint16_t address) {
   if (run->cart->kind == AT_E0) {
     if (a >= 0x1FE0 && a <= 0x1FF7) { /* the last quarter is always the last bank */
       run->m->bank[(a - 0x1FE0) >> 3] = (uint8_t)(a & 7);
-      at_map(run);
+      at_map_quarter(run, (a - 0x1FE0) >> 3);
     }
   } else if (run->cart->kind != AT_FE && a >= 0x1FFA - banks && a <= 0x1FF9) {
     at_map_all(run, a - (0x1FFA - banks));
