@@ -140,7 +140,7 @@ def play_both(
     while found["frames"] < frames:
         if state is None:
             state, score = _start(console, ale), 0
-        if restores and rng.random() < 0.2:
+        elif restores and rng.random() < 0.2:  # at a start, ale_py may be amid a frame
             saved = ale.cloneSystemState()
             for action in rng.choice(console.rules.minimal, 37):
                 ale.act(int(action))
