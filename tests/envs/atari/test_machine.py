@@ -143,6 +143,40 @@ def test_frames_of_one_call_equal_those_of_several(own_rom):
     np.testing.assert_array_equal(stacked[2], screens[-1])
 
 
+TIMER = bytes([0xA9, 9, 0x8D])  # LDA #9, STA
+LOOPS = {  # what they do before, and what they repeat
+    "DEX-BNE": (b"", b"\xca\xd0\xfd"),
+    "DEX-BPL": (b"", b"\xca\x10\xfd"),
+    "DEY-BNE": (b"", b"\x88\xd0\xfd"),
+    "DEY-BPL": (b"", b"\x88\x10\xfd"),
+    "LDA-BNE": (TIMER + b"\x95\x02", b"\xad\x84\x02\xd0\xfb"),  # 8 cycles a count
+    "LDX-BNE": (TIMER + b"\x96\x02", b"\xae\x84\x02\xd0\xfb"),  # 64
+    "LDY-BPL": (TIMER + b"\x95\x02", b"\xac\x84\x02\x10\xfb"),
+    "LDA-BPL": (TIMER + b"\x94\x02", b"\xad\x84\x02\x10\xfb"),  # 1, so that it is over
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_waiting_in_rom_equals_waiting_in_memory(tmp_path, name):
+    """The machine skips loops that only wait if they are in ROM."""
+    before, loop = LOOPS[name]
+    ends = b"\xa9\x02\x85\x00\x85\x02\x85\x02\xa9\x00\x85\x00"  # VSYNC
+    found = []
+    for place in (0x80, 0xF080):
+        code = before + b"\xa2\x4d\xa0\x33" + loop  # LDX #77, LDY #51
+        code += b"\x08\x85\xe0\x86\xe1\x84\xe2\x68\x85\xe3"  # PHP; A, X, Y, and the flags
+        code += b"\xad\x84\x02\x85\xe4" + ends + b"\x4c" + place.to_bytes(2, "little")
+        copies = b"\xa2\x00\xbd\x80\xf0\x95\x80\xe8\xe0\x40\xd0\xf6"
+        start = b"\xa2\xff\x9a" + copies + b"\x4c" + place.to_bytes(2, "little")
+        rom = start.ljust(0x80, b"\xea") + code
+        rom = rom.ljust(0xFFC, b"\xea") + b"\x00\xf0\x00\xf0"
+        (tmp_path / f"{place}").mkdir()
+        (tmp_path / f"{place}" / "breakout.bin").write_bytes(rom)
+        game, _, _ = machine.load("breakout", None, str(tmp_path / f"{place}")).begin(np.zeros(128))
+        found.append(game[0x60:0x65].tolist())
+    assert found[0] == found[1] and any(found[0])
+
+
 def test_any_bytes_are_a_state_and_a_program(tmp_path):
     random = np.random.default_rng(1)
     for size in (2048, 8192):
