@@ -299,7 +299,8 @@ static void at_draw(at_run* run, uint8_t* pixels, int x0, int x1) {
     return;
   }
   if (run->stale) {
-    if (!pixels && !(at_pairs_shown(m) & ~m->collisions)) return;
+    /* The stars' shape is as old as it was drawn, so that they are drawn whenever they could be. */
+    if (!pixels && !m->stars && !(at_pairs_shown(m) & ~m->collisions)) return;
     at_shape(run);
   }
   if (run->meeting & ~m->collisions) at_collide(run, x0, x1);
@@ -483,8 +484,8 @@ static void at_write_tia(at_run* run, uint8_t address, uint8_t value) {
     case 0x07:
     case 0x08:
     case 0x09: /* COLUxx */
-      if (m->color[(address & 0x3F) - 6] != (value & 0xFE)) { /* no picture, no color */
-        if (run->picture) at_draw_to(run, now);
+      if (m->color[(address & 0x3F) - 6] != (value & 0xFE)) { /* see at_draw */
+        if (run->picture || m->stars) at_draw_to(run, now);
         else run->asked = now;
         m->color[(address & 0x3F) - 6] = value & 0xFE;
       }
