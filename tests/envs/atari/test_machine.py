@@ -172,7 +172,8 @@ def test_waiting_in_rom_equals_waiting_in_memory(tmp_path, name):
         rom = rom.ljust(0xFFC, b"\xea") + b"\x00\xf0\x00\xf0"
         (tmp_path / f"{place}").mkdir()
         (tmp_path / f"{place}" / "breakout.bin").write_bytes(rom)
-        game, _, _ = machine.load("breakout", None, str(tmp_path / f"{place}")).begin(np.zeros(128))
+        console = machine.Console.load("breakout", roms_dir=str(tmp_path / f"{place}"))
+        game, _, _ = console.start()
         found.append(game[0x60:0x65].tolist())
     assert found[0] == found[1] and any(found[0])
 

@@ -43,12 +43,13 @@ int main(void) {
     title.paddle = (int)(draw() % 3) - 1, title.switches = 0x3F, title.resets = 8;
     uint8_t boot[129];
     at_game game;
+    int whole;
     fill(boot, sizeof boot);
     at_begin(&game, &title, boot, picture);
     for (int i = 0; i < 6; i++) {
       if (i % 2) fill(&game, sizeof game);
       at_repair(&game);
-      at_play(&game, &title, (int)draw(), picture);
+      at_play(&game, &title, (int)draw(), picture, &whole);
     }
     if (title.cart.height == 210) px_observe(resize, colors.gray, picture, picture, shown);
   }

@@ -83,7 +83,7 @@ int32_t begin(int64_t id, const uint8_t *memory, uint8_t *result, int32_t how, i
               int32_t columns, uint8_t *pixels) {
   const Title *title = find_title(id);
   at_game game;
-  uint8_t screen[AT_MAX_HEIGHT * AT_WIDTH];
+  uint8_t screen[AT_MAX_HEIGHT * AT_WIDTH] = {};
   at_begin(&game, &title->game, memory, screen);
   std::memcpy(result, &game, sizeof game);
   show(*title, how, rows, columns, screen, screen, pixels);
@@ -168,14 +168,21 @@ ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
     while (last < frames && moves[last] >= 0) last++;
     uint32_t reward = 0;  // which may overflow
     int32_t drawn = 0, lives = game.registers[AT_LIVES];
+    bool draws_all = false;
     for (int64_t frame = 0; frame < last; frame++) {
-      bool draws = how != NOTHING && frame >= last - 1 - pooled;
+      bool draws = how != NOTHING && (draws_all || frame >= last - 1 - pooled);
       uint8_t *screen = draws ? screens[drawn++ & 1] : nullptr;
-      reward += (uint32_t)at_play(&game, &title->game, moves[frame], screen);
+      int whole = 1;
+      reward += (uint32_t)at_play(&game, &title->game, moves[frame], screen, &whole);
       bool ends = game.registers[AT_OVER] || (one_life && game.registers[AT_LIVES] < lives);
-      if (!ends || frame + 1 == last) continue;
-      last = frame + 1;  // once more, to draw what are the last frames now
+      bool is_short = draws && !whole && !draws_all;
+      if (!is_short && (!ends || frame + 1 == last)) continue;
+      // Once more, to draw what are the last frames now, or all of them: a line that a frame does
+      // not reach shows that of two frames ago.
+      if (ends) last = frame + 1;
+      if (is_short) draws_all = true, std::memset(screens, 0, sizeof screens);
       std::memcpy(&game, own, size);
+      at_repair(&game);
       reward = 0, drawn = 0, frame = -1;
     }
     std::memcpy(result, &game, size);

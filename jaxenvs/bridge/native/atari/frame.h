@@ -22,9 +22,9 @@ static void at_power_on(at_console* m, const at_cartridge* cart, const uint8_t r
   m->pc = (uint16_t)(run.view[0xFFC] | run.view[0xFFD] << 8);
 }
 
-/* Plays a frame. Draws it if `picture` is not NULL, [height, 160]; what the frame does not reach is
- * black. */
-static void at_frame(at_console* m, const at_cartridge* cart, const at_inputs* in,
+/* Plays a frame. Draws it if `picture` is not NULL, [height, 160]. Lines that the frame does not
+ * reach stay as they are. Returns whether it reached all. */
+static int at_frame(at_console* m, const at_cartridge* cart, const at_inputs* in,
                      uint8_t* picture) {
   at_run run;
   run.m = m, run.cart = cart, run.in = in, run.picture = picture;
@@ -34,10 +34,11 @@ static void at_frame(at_console* m, const at_cartridge* cart, const at_inputs* i
   run.last = (cart->is_european ? 343 : 291) * AT_LINE;
   memset(run.shape, 0, sizeof run.shape);
   at_open(&run);
-  if (picture) memset(picture, 0, (size_t)cart->height * AT_WIDTH);
+  int first = run.row;
   if (!m->jammed) at_execute(&run, AT_INSTRUCTIONS);
   at_draw_to(&run, run.over ? m->cycle * 3 : run.asked);
-  if (!run.over) return;
+  int whole = first <= 0 && m->drawn >= (cart->first_line + cart->height) * AT_CLOCKS;
+  if (!run.over) return whole;
   int32_t gone = m->cycle / AT_LINE * AT_LINE;
   m->pale = cart->is_european && m->cycle / AT_LINE & 1;
   m->cycle -= gone;
@@ -51,6 +52,7 @@ static void at_frame(at_console* m, const at_cartridge* cart, const at_inputs* i
   m->dumped -= gone;
   m->hmove -= gone;
   if (m->sync_end != INT32_MAX) m->sync_end -= gone;
+  return whole;
 }
 
 #endif

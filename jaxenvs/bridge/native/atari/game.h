@@ -92,11 +92,12 @@ static int32_t at_rule(at_game* game, const at_title* title, int stage, int32_t 
 }
 
 /* Plays a frame and returns its reward. Draws it if there is a picture, see at_frame. */
-static int32_t at_play(at_game* game, const at_title* title, int action, uint8_t* picture) {
+static int32_t at_play(at_game* game, const at_title* title, int action, uint8_t* picture,
+                       int* whole) {
   int32_t* r = game->registers;
   at_inputs in = at_inputs_of(game, title, action, title->switches);
   game->action = action;
-  at_frame(&game->console, &title->cart, &in, picture);
+  *whole = at_frame(&game->console, &title->cart, &in, picture);
   r[AT_OLD_FLAG] = r[AT_FLAG], r[AT_OLD_COUNT] = r[AT_COUNT];
   r[AT_OLD_SCORE] = r[AT_SCORE], r[AT_OLD_LIVES] = r[AT_LIVES];
   for (int stage = AT_FLAG; stage <= AT_LIVES; stage++) r[stage] = at_rule(game, title, stage, 0);
@@ -117,6 +118,7 @@ static void at_hold(at_game* game, const at_title* title, int pressed, int frame
  * then actions that some games need to begin. `boot` has the memory at power-on, and the timer. */
 static void at_begin(at_game* game, const at_title* title, const uint8_t boot[129],
                      uint8_t* picture) {
+  int whole;
   memset(game, 0, sizeof *game);
   game->paddle = AT_OHMS;
   at_title unknown = *title;
@@ -139,7 +141,7 @@ static void at_begin(at_game* game, const at_title* title, const uint8_t boot[12
     int action = title->starts[i][0], frames = title->starts[i][1];
     if (action < 0) at_hold(game, title, AT_RESET, frames, picture);
     for (int frame = 0; frame < frames && action >= 0; frame++)
-      at_play(game, title, action, picture);
+      at_play(game, title, action, picture, &whole);
   }
   memset(game->registers, 0, sizeof game->registers);
   for (int stage = AT_SCORE; stage <= AT_LIVES; stage++)
