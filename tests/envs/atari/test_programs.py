@@ -239,7 +239,7 @@ def lines(count: int) -> bytes:
 def program(kinds: tuple[str, ...], draw: random.Random) -> bytes:
     """Writes some registers at random times of some lines, frame after frame."""
     registers = [register for kind in kinds for register in REGISTERS[kind]]
-    setup = write(0, 0x01) + bytes([0x85, 0x2C])  # VBLANK off, CXCLR
+    setup = write(0, 0x01) + bytes([0x85, 0x28, 0x85, 0x29, 0x85, 0x2C])  # VBLANK, RESMPx, CXCLR
     for register, color in zip(REGISTERS["COLU"], (0x1A, 0x3A, 0x5A, 0x70), strict=True):
         setup += write(color, register)
     for register in (*REGISTERS["GRP"], *REGISTERS["NUSIZ"], *REGISTERS["CTRLPF"]):

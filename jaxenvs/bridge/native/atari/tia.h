@@ -391,8 +391,9 @@ static void at_restart_player(at_run* run, int i, int32_t clock) {
   run->stale |= 1 << (AT_P0 + i);
 }
 
-/* Starts a missile or the ball anew at the beam. After some pairs of HMOVE and the reset, an object
- * that has still to be moved comes to other places. */
+/* Starts a missile or the ball anew at the beam. The old place of a missile counts for eight more
+ * clocks. After some pairs of HMOVE and the reset, an object that has still to be moved comes to
+ * other places. */
 static void at_restart(at_run* run, int object, int32_t clock) {
   static const uint8_t pairs[][4] = {/* object, cycles of the line: HMOVE, reset; position */
                                      {AT_M0, 3, 23, 8}, {AT_BALL, 3, 6, 3},   {AT_BALL, 3, 9, 5},
@@ -403,7 +404,7 @@ static void at_restart(at_run* run, int object, int32_t clock) {
   for (unsigned i = 0; i < sizeof pairs / sizeof *pairs; i++)
     if (object == pairs[i][0] && moved == pairs[i][1] && clock == 3 * pairs[i][2])
       position = pairs[i][3];
-  at_draw_to(run, m->cycle * 3);
+  at_draw_to(run, m->cycle * 3 + (object == AT_BALL ? 0 : 8));
   m->position[object] = (uint8_t)position;
   run->stale |= 1 << object;
 }
