@@ -331,10 +331,9 @@ static void at_show_all(at_run* run) {
     }
 }
 
-/* What HMOVE, RESPx, and CTRLPF have postponed to the next line. */
-static void at_end_line(at_run* run) {
+/* What HMOVE, RESPx, and CTRLPF have postponed to this line. */
+static void at_begin_line(at_run* run) {
   at_console* m = run->m;
-  m->comb = 0;
   if (m->stars) { /* 17 pulses a line, but not all of them move the missile on this line */
     static const uint8_t moves[4] = {33, 0, 17, 18};
     int x = m->position[AT_M0] + AT_WIDTH - moves[m->stars - 1];
@@ -355,6 +354,8 @@ static void at_draw_to(at_run* run, int32_t clock) {
     int x0 = m->drawn - run->line - AT_BLANK, x1 = end - run->line - AT_BLANK;
     int seen = run->row >= 0 && run->row < run->cart->height;
     if (x0 < 0) x0 = 0;
+    if (seen && run->row && m->drawn == run->line) at_begin_line(run);
+    is_same &= !run->stale;
     if (seen && x0 < x1) {
       uint8_t* pixels = run->picture ? run->picture + run->row * AT_WIDTH : 0;
       if (!is_same) at_draw(run, pixels, x0, x1);
@@ -363,8 +364,7 @@ static void at_draw_to(at_run* run, int32_t clock) {
     m->drawn = end;
     if (end < line_end) return;
     is_same = seen && x0 == 0 && !m->comb;
-    if (seen) at_end_line(run);
-    is_same &= !run->stale;
+    if (seen) m->comb = m->hmove == end / 3 - 1; /* late, it has its comb on the next line */
     run->line = line_end;
     run->row++;
   }
