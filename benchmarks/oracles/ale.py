@@ -24,8 +24,7 @@ class Console(ctypes.Structure):
         *((name, ctypes.c_uint8) for name in ("decimal", "interrupt", "overflow")),
         *((name, ctypes.c_uint8) for name in ("jammed", "bus")),
         ("cycle", ctypes.c_int32),
-        *((name, ctypes.c_uint8) for name in ("port_a", "port_b", "direction_a", "direction_b")),
-        *((name, ctypes.c_uint8) for name in ("timer", "shift", "expired_read")),
+        *((name, ctypes.c_uint8) for name in ("direction_a", "timer", "shift", "expired_read")),
         *((name, ctypes.c_int32) for name in ("timer_set", "timer_reset")),
         ("bank", ctypes.c_uint8 * 4),
         ("memory", ctypes.c_uint8 * 128),
@@ -115,7 +114,7 @@ def copy(ale: ALEInterface, into: np.ndarray) -> tuple[np.ndarray, int, int]:
     m.negative = 128 * negative
     m.ram[:] = riot[1:129]
     m.timer, m.shift, timer_set, timer_reset, m.expired_read = riot[129:134]
-    m.direction_a, m.direction_b = riot[134:136]
+    m.direction_a = riot[134]
     m.timer_set, m.timer_reset = timer_set - base, timer_reset - base
     m.cycle, m.drawn = cycles - base, 3 * (cycles - base)
     m.sync_end = _NEVER if tia[7] == _NEVER else tia[7] // 3 - base

@@ -38,7 +38,7 @@ typedef struct {
   uint8_t jammed, bus; /* bus: the last byte on it, of which the TIA drives few bits */
   int32_t cycle;
   /* The RIOT. */
-  uint8_t port_a, port_b, direction_a, direction_b; /* what was written to the ports */
+  uint8_t direction_a; /* what was written to SWACNT */
   uint8_t timer, shift, expired_read; /* shift: log2 of cycles per count */
   int32_t timer_set, timer_reset;     /* when it was set; when it was read after it had expired */
   /* The cartridge. */

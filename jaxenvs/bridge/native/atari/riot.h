@@ -1,5 +1,6 @@
 /* The RIOT: memory, a timer, and two ports.
  *
+ * Nothing is connected to the ports that a program could write to, so they always read as inputs.
  * The timer counts down once in 1, 8, 64, or 1,024 cycles, and once a cycle after it has passed 0,
  * until it is read (MOS Technology 6532 data sheet).
  */
@@ -37,13 +38,13 @@ static uint8_t at_read_riot(at_run* run, uint16_t address) {
   at_console* m = run->m;
   switch (address & 7) {
     case 0: /* SWCHA */
-      return (uint8_t)((run->in->joysticks & ~m->direction_a) | (m->port_a & m->direction_a));
+      return run->in->joysticks;
     case 1:
       return m->direction_a;
     case 2: /* SWCHB */
-      return (uint8_t)((run->in->switches & ~m->direction_b) | (m->port_b & m->direction_b));
+      return run->in->switches;
     case 3:
-      return m->direction_b;
+      return 0;
     case 4:
     case 6: /* INTIM */
       return at_read_timer(m);
@@ -60,13 +61,8 @@ static void at_write_riot(at_run* run, uint16_t address, uint8_t value) {
     m->shift = shifts[address & 3];
     m->timer_set = m->cycle;
     m->expired_read = 0;
-  } else if (!(address & 4)) {
-    switch (address & 3) {
-      case 0: m->port_a = value; break;
-      case 1: m->direction_a = value; break;
-      case 2: m->port_b = value; break;
-      default: m->direction_b = value;
-    }
+  } else if ((address & 7) == 1) {
+    m->direction_a = value;
   }
 }
 
