@@ -69,10 +69,7 @@ static uint16_t at_num_plain(const at_run* run, uint16_t address) {
 
 static uint8_t at_read_cartridge(at_run* run, uint16_t address) {
   int a = address & 0xFFF, size = at_memory_size(run->cart);
-  if (a < 2 * size) {
-    if (a >= size) return run->m->memory[a - size];
-    return run->m->memory[a] = run->m->bus; /* reading the write port writes */
-  }
+  if (a >= size && a < 2 * size) return run->m->memory[a - size];
   if (run->cart->kind == AT_FE) at_map_all(run, !(address & 0x2000));
   if ((address & 0x1FFF) >= run->cart->hot) at_touch(run, address);
   return run->view[a];
