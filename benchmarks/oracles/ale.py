@@ -123,7 +123,8 @@ def copy(ale: ALEInterface, into: np.ndarray) -> tuple[np.ndarray, int, int]:
     m.color[:] = [x & 0xFE for x in tia[13:17]]
     m.control, m.mirror = tia[17] & 0x37, tia[17] & 1
     m.reflected[:] = tia[19:21]
-    m.playfield = tia[21]
+    middle = int(f"{tia[21] >> 4 & 255:08b}"[::-1], 2)  # PF1 is as it was written
+    m.playfield = tia[21] & ~0xFF0 | middle << 4
     m.graphics[:], m.old_graphics[:] = tia[22:24], tia[24:26]
     m.enabled[:], m.old_ball = tia[26:29], tia[29]
     m.motion[:], m.position[:] = [x & 15 for x in tia[30:35]], tia[41:46]

@@ -20,6 +20,7 @@ FRAMES = 400
 EXAMPLES = (
     *("pong", "breakout", "space_invaders", "seaquest", "ms_pacman", "tutankham", "robotank"),
     *("surround", "qbert", "beam_rider", "journey_escape", "air_raid", "darkchambers"),
+    "blackjack",
 )
 
 
