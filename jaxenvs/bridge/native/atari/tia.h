@@ -396,8 +396,8 @@ static void at_restart_player(at_run* run, int i, int32_t clock) {
  * other places. */
 static void at_restart(at_run* run, int object, int32_t clock) {
   static const uint8_t pairs[][4] = {/* object, cycles of the line: HMOVE, reset; position */
-                                     {AT_M0, 3, 23, 8}, {AT_BALL, 3, 6, 3},   {AT_BALL, 3, 9, 5},
-                                     {AT_BALL, 3, 10, 6}, {AT_BALL, 5, 23, 10}};
+                                     {AT_M0, 3, 23, 8},  {AT_M1, 3, 6, 3},    {AT_BALL, 3, 6, 3},
+                                     {AT_BALL, 3, 9, 5}, {AT_BALL, 3, 10, 6}, {AT_BALL, 5, 23, 10}};
   at_console* m = run->m;
   int x = clock - AT_BLANK, position = x < 0 ? 2 : (x + 4) % AT_WIDTH;
   int moved = m->hmove - m->cycle / AT_LINE * AT_LINE;
