@@ -5,9 +5,11 @@
 All contestants of a case step N instances with random actions: four frames, the greater of the last
 two, 84 x 84, a stack of four, automatic resets; in one process and in turn, with 1 thread and 2:
 
-- "jit": a vectorized `Atari` in a jitted scan;
+- "jit": `make_vec` in a jitted scan;
 - "make_gym", "EnvPool", and "AtariVectorEnv", stepped from Python;
-- "ram": as "jit", without pictures.
+- "ram": as "jit", without pictures;
+- "branch": a game copied N times, and a step of each copy. Only if it is chosen, such as with
+  `--contestants branch --num-envs 100000`.
 """
 
 import argparse
@@ -38,7 +40,6 @@ GAMES = (
     *("pong", "breakout", "space_invaders", "seaquest", "qbert", "beam_rider", "enduro"),
     *("ms_pacman", "montezuma_revenge", "asterix", "boxing", "riverraid"),
 )
-ID = "jaxenvs.envs.atari:Atari"
 LIMIT = 27_000  # steps of an episode
 Run = Callable[[int], float]  # steps N instances this many times and returns the seconds
 Made = Iterator[tuple[Run, int]]  # with the steps of an instance in a call
@@ -51,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--games", type=words, default=list(GAMES), help="comma-separated")
     add("--num-envs", type=numbers, default=[16, 64, 256, 1024], help="comma-separated")
     add("--threads", type=numbers, default=[1, 2], help="comma-separated")
-    add("--contestants", type=words, default=list(CONTESTANTS), help="comma-separated")
+    usual = [name for name in CONTESTANTS if name != "branch"]
+    add("--contestants", type=words, default=usual, help="comma-separated")
     add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     add("--min-seconds", type=float, default=0.3, help="minimum duration of a sample")
     options = parser.parse_args(arguments)
@@ -100,20 +102,19 @@ def _row(entry: dict[str, Any]) -> str:
     return f"{where}| {entry['contestant']} | {middle:,.0f} [{low:,.0f}, {high:,.0f}] |"
 
 
-def _parameters(game: str, threads: int, obs_type: str = "grayscale") -> dict[str, Any]:
-    return {
-        "game": game,
-        "obs_type": obs_type,
-        "preprocessing": obs_type != "ram",
-        "repeat_action_probability": 0.0,
-        "num_threads": threads,
-        "time_limit": LIMIT,
-    }
+def _name(game: str) -> str:
+    return "".join(part.capitalize() for part in game.split("_"))
+
+
+def _made(make: Callable[..., Any], game: str, *args: int, **parameters: Any) -> Any:
+    same = {"preprocessing": True, "repeat_action_probability": 0.0}
+    return make(f"ALE/{_name(game)}-v5", *args, **same | parameters)
 
 
 @contextlib.contextmanager
 def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
-    env = jaxenvs.make_vec(ID, num_envs, **_parameters(game, threads, obs_type))
+    parameters = {"obs_type": obs_type, "preprocessing": obs_type != "ram", "num_threads": threads}
+    env = _made(jaxenvs.make_vec, game, num_envs, **parameters)
     steps = 16
 
     @jax.jit
@@ -142,7 +143,7 @@ def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
 
 @contextlib.contextmanager
 def _make_gym(game: str, num_envs: int, threads: int) -> Made:
-    env = jaxenvs.make_gym(ID, num_envs, **_parameters(game, threads))
+    env = _made(jaxenvs.make_gym, game, num_envs, num_threads=threads)
     env.reset(seed=0)
     yield stepping(env.step, env.single_action_space, num_envs), 1
     env.close()
@@ -152,10 +153,9 @@ def _make_gym(game: str, num_envs: int, threads: int) -> Made:
 def _envpool(game: str, num_envs: int, threads: int) -> Made:
     import envpool
 
-    name = "".join(part.capitalize() for part in game.split("_"))
     same = {"use_fire_reset": False, "noop_max": 30, "max_episode_steps": LIMIT}
     pool: Any = envpool.make(
-        f"{name}-v5", "gymnasium", num_envs=num_envs, num_threads=threads, **same
+        f"{_name(game)}-v5", "gymnasium", num_envs=num_envs, num_threads=threads, **same
     )
     pool.reset()
     yield stepping(pool.step, pool.action_space, num_envs), 1
@@ -173,12 +173,35 @@ def _vector(game: str, num_envs: int, threads: int) -> Made:
     env.close()
 
 
+@contextlib.contextmanager
+def _branch(game: str, num_envs: int, threads: int) -> Made:
+    parameters = {"obs_type": "ram", "preprocessing": False, "num_threads": threads}
+    env, key = _made(jaxenvs.make, game, **parameters), jax.random.key(0)
+    state, _ = env.reset(key)
+
+    @jax.jit
+    def branches(state: Any, actions: jax.Array) -> Any:
+        states = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_envs, *x.shape)), state)
+        return jax.vmap(env.step, (0, 0, None))(states, actions, key)[0]
+
+    actions = random_actions(env.action_space, (num_envs,))
+
+    def run(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            jax.block_until_ready(branches(state, actions))
+        return time.perf_counter() - start
+
+    yield run, 1
+
+
 CONTESTANTS: dict[str, Callable[..., contextlib.AbstractContextManager[Any]]] = {
     "jit": functools.partial(_jit, "grayscale"),
     "ram": functools.partial(_jit, "ram"),
     "make_gym": _make_gym,
     "EnvPool": _envpool,
     "AtariVectorEnv": _vector,
+    "branch": _branch,
 }
 
 
