@@ -28,6 +28,7 @@ PAGES = (
     "docs/bridge/figures.md",
     "docs/suites/index.md",
     "docs/training/results.md",
+    "docs/usage/atari.md",
     "docs/usage/gpu.md",
     "docs/usage/mujoco.md",
     "docs/usage/multi_agent.md",
@@ -269,6 +270,26 @@ def physics_single() -> list[str]:
     for id in ids_of(report):
         names = ("jit", "make_gym")
         lines.append(line(id, [_beside(report, id, 1, 1, name, "Gymnasium") for name in names]))
+    return lines
+
+
+def atari() -> list[str]:
+    """Returns the speed of games of Atari with 256 instances, with ratios."""
+    report = load("atari")
+    cells = (("jit", 1), ("jit", 2), ("make_gym", 2), ("ram", 2))
+    columns = ("pictures, 1 thread", "2 threads", "`make_gym`, 2 threads", "memory, 2 threads")
+    lines = titles("thousand steps/s", columns)
+    for game in dict.fromkeys(entry["game"] for entry in report["measurements"]):
+        row = []
+        for ours, threads in cells:
+            case = {"game": game, "num_envs": 256, "threads": threads}
+            own = measured(report, contestant=ours, **case)["steps_per_second"]
+            beside = [
+                times(ratios(own, measured(report, contestant=peer, **case)["steps_per_second"]))
+                for peer in ("EnvPool", "AtariVectorEnv")
+            ]
+            row.append(f"{digits(median(own) / 1e3)} ({', '.join(beside)})")
+        lines.append(line(game, row))
     return lines
 
 
@@ -523,6 +544,7 @@ def minatar() -> list[str]:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "agents": agents,
+    "atari": atari,
     "summary": summary,
     "rollout": rollout,
     "families": families,
