@@ -174,7 +174,7 @@ def publish(
     measure: Callable[[], dict[str, Any]],
     table: Callable[[dict[str, Any]], str],
     plot: Callable[[dict[str, Any], Path], None] | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Measures or loads a report, then writes, prints, and plots it according to `options`."""
     if options.load:
         report = json.loads(Path(options.load).read_text())
@@ -191,6 +191,7 @@ def publish(
         path = _path(options.plot, report, "png")
         plot(report, path)
         print(f"wrote {path}")
+    return report
 
 
 def draw(

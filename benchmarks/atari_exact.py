@@ -1,7 +1,8 @@
 """Compares whole games of Atari with ale_py, frame by frame.
 
     python -m benchmarks.atari_exact breakout pong
-    python -m benchmarks.atari_exact --output
+    python -m benchmarks.atari_exact --output auto
+    python -m benchmarks.atari_exact qbert --keep benchmarks/results/NAME.json --output auto
 
 From the state of ale_py's console at the start of an episode, both consoles play the same actions,
 to the end of the game and then the next. In every frame, memory, each pixel, reward, lives, and the
@@ -19,10 +20,8 @@ end of the game must be equal.
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -46,11 +45,7 @@ COMPARED = ("memory", "pixels", "reward", "lives", "over")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; see `--help`. Returns 1 if anything but pixels differs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.atari_exact",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.new_parser("atari_exact", __doc__, has_plot=False)
     add = parser.add_argument
     add("games", nargs="*", help="names of ROMs; by default, all that jaxenvs plays")
     add("--frames", type=int, default=100_000, help="of random play")
@@ -58,23 +53,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--others", type=int, default=5_000, help="frames of each other mode or difficulty")
     add("--episodes", type=int, default=64, help="of each library")
     add("--seed", type=int, default=0)
-    add("--output", nargs="?", const=str(_common.RESULTS), help="folder or file of the report")
+    add("--keep", help="JSON file whose measurements of other games are kept")
     options = parser.parse_args(arguments)
+    report = _common.publish(options, functools.partial(measure, options, arguments), table)
+    return int(any(differs(part) for found in report["measurements"] for part in parts_of(found)))
 
-    report = _common.new_report("atari_exact", arguments, ("ale_py", "jax"), 1)
-    path = Path(options.output) if options.output else None
-    if path and path.suffix != ".json":
-        path = path / f"{_common.slug(report)}.json"
-    measurements = report["measurements"] = _common.kept(str(path), report) if path else []
-    failed = False
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Returns the report."""
+    report = _common.new_report("atari_exact", arguments, ("ale_py",), 1)
+    measured = {found["game"]: found for found in _common.kept(options.keep, report)}
     for game in options.games or games():
-        found = compare(game, options)
-        failed |= any(differs(part) for part in (*parts_of(found),))
-        measurements[:] = [each for each in measurements if each["game"] != game] + [found]
-        print(_line(found), flush=True)
-        if path:
-            path.write_text(json.dumps(report, indent=1) + "\n")
-    return int(failed)
+        measured[game] = compare(game, options)
+        if not options.quiet:
+            print(_line(measured[game]), flush=True)
+    report["measurements"] = list(measured.values())
+    return report
+
+
+def table(report: dict[str, Any]) -> str:
+    """Formats the report as text."""
+    return "\n".join(map(_line, report["measurements"]))
 
 
 def compare(game: str, options: argparse.Namespace) -> dict[str, Any]:

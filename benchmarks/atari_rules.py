@@ -1,7 +1,7 @@
 """Compares the rules of Atari games with ale_py, frame by frame.
 
     python -m benchmarks.atari_rules breakout pong
-    python -m benchmarks.atari_rules --output
+    python -m benchmarks.atari_rules --output auto
 
 Each game is played for a number of frames, one frame a step and without sticky actions, by random
 actions that are held for random times; then for as many in its other modes and difficulties. Both
@@ -11,10 +11,9 @@ reward, lives, and the end of the episode by `envs/atari/games.toml` must be tho
 """
 
 import argparse
-import json
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,32 +30,31 @@ COMBINATIONS = 8  # of modes and difficulties, at most
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; see `--help`. Returns 1 if a game differs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.atari_rules",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.new_parser("atari_rules", __doc__, has_plot=False)
     add = parser.add_argument
     add("games", nargs="*", help="names of ROMs; by default, all that have rules")
     add("--frames", type=int, default=FRAMES, help="in the default mode, and in the others")
     add("--seed", type=int, default=0)
-    add("--output", nargs="?", const=str(_common.RESULTS), help="folder or file of the report")
     options = parser.parse_args(arguments)
+    report = _common.publish(options, functools.partial(measure, options, arguments), table)
+    return int(any(sum(found["mismatches"].values()) for found in report["measurements"]))
 
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Returns the report."""
     report = _common.new_report("atari_rules", arguments, ("ale_py",), 1)
-    measurements = report["measurements"] = []
+    report["measurements"] = []
     for game in options.games or atari.games():
         for pokes in (0.0, POKES):
-            found = compare(game, options.frames, pokes, options.seed)
-            measurements.append(found)
-            print(_line(found), flush=True)
-    if options.output:
-        path = Path(options.output)
-        if path.suffix != ".json":
-            path = path / f"{_common.slug(report)}.json"
-        path.write_text(json.dumps(report, indent=1) + "\n")
-        print(f"wrote {path}")
-    return int(any(sum(found["mismatches"].values()) for found in measurements))
+            report["measurements"].append(compare(game, options.frames, pokes, options.seed))
+            if not options.quiet:
+                print(_line(report["measurements"][-1]), flush=True)
+    return report
+
+
+def table(report: dict[str, Any]) -> str:
+    """Formats the report as text."""
+    return "\n".join(map(_line, report["measurements"]))
 
 
 def compare(game: str, frames: int, pokes: float = 0.0, seed: int = 0) -> dict[str, Any]:
@@ -163,18 +161,6 @@ class Scorer:
         return registers["score"] - registers["old_score"] if stage == "reward" else 0
 
 
-def interface(game: str, seed: int = 0) -> Any:
-    """Returns ale_py's interface to a game, with one frame a step and without sticky actions."""
-    import ale_py
-
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    ale = ale_py.ALEInterface()
-    ale.setInt("random_seed", seed + 1)
-    ale.setFloat("repeat_action_probability", 0.0)
-    ale.loadROM(Path(ale_py.__file__).parent / "roms" / f"{game}.bin")
-    return ale
-
-
 def _combinations(rules: atari.Rules) -> list[tuple[int, int]]:
     # The default first, then modes spread over all, with the difficulties in turn.
     number = max(len(rules.modes), len(rules.difficulties))
@@ -194,7 +180,9 @@ def _play(
     seed: int,
     found: dict[str, Any],
 ) -> None:
-    ale = interface(game, seed)
+    from benchmarks.oracles import ale as oracle
+
+    ale = oracle.load(game, random_seed=seed + 1)
     ale.setDifficulty(difficulty)
     ale.setMode(mode)
     random = np.random.default_rng((seed, mode, difficulty))

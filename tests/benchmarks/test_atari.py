@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import atari
+from benchmarks import atari, atari_exact
 
 
 @pytest.mark.interop
@@ -18,3 +18,28 @@ def test_report_of_atari_has_every_contestant(tmp_path, capsys):
     report = json.loads(path.read_text())
     assert [entry["contestant"] for entry in report["measurements"]] == contestants
     assert "| space_invaders | 2 | 1 | EnvPool |" in atari.table(report)
+
+
+@pytest.mark.interop
+def test_comparison_of_games_finds_what_differs(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("ale_py")
+    path, play = tmp_path / "results.json", atari_exact._play_ours
+    small = ["--frames", "100", "--planned", "30", "--others", "30", "--episodes", "2"]
+    monkeypatch.setattr(atari_exact, "CUT", 400)
+    assert atari_exact.main(["breakout", *small, "--quiet", "--output", str(path)]) == 0
+    (breakout,) = json.loads(path.read_text())["measurements"]
+    assert breakout["random"]["frames"] >= 100 and breakout["planned"]["frames"] >= 30
+    assert breakout["start"] == [] and len(breakout["modes"]) == atari_exact.COMBINATIONS
+
+    def wrong(*arguments):
+        state, found = play(*arguments)
+        return state, {**found, "lives": found["lives"] + 1}
+
+    monkeypatch.setattr(atari_exact, "_play_ours", wrong)
+    small[-1] = "0"
+    keep = ["--keep", str(path), "--output", str(path)]
+    assert atari_exact.main(["seaquest", *small, *keep]) == 1
+    first, seaquest = json.loads(path.read_text())["measurements"]
+    assert first == breakout
+    assert seaquest["random"]["mismatches"]["lives"] == seaquest["random"]["frames"]
+    assert "seaquest" in capsys.readouterr().out

@@ -190,10 +190,10 @@ def test_rules_equal_ale_py(game, pokes):
 @pytest.mark.interop
 def test_tables_are_those_of_ale_py():
     pytest.importorskip("ale_py")
-    from benchmarks.atari_rules import interface
+    from benchmarks.oracles import ale as oracle
 
     for game in games()[::4]:
-        ale, rules = interface(game), load_rules(game)
+        ale, rules = oracle.load(game), load_rules(game)
         assert [action.value for action in ale.getMinimalActionSet()] == [*rules.minimal], game
         assert ale.getAvailableModes() == [*rules.modes], game
         assert ale.getAvailableDifficulties() == [*rules.difficulties], game
