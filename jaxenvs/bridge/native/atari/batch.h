@@ -172,10 +172,10 @@ ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
     for (int64_t frame = 0; frame < last; frame++) {
       bool draws = how != NOTHING && (draws_all || frame >= last - 1 - pooled);
       uint8_t *screen = draws ? screens[drawn++ & 1] : nullptr;
-      int whole = 1;
-      reward += (uint32_t)at_play(&game, &title->game, moves[frame], screen, &whole);
+      int is_whole = 1;
+      reward += (uint32_t)at_play(&game, &title->game, moves[frame], screen, &is_whole);
       bool ends = game.registers[AT_OVER] || (one_life && game.registers[AT_LIVES] < lives);
-      bool is_short = draws && !whole && !draws_all;
+      bool is_short = draws && !is_whole && !draws_all;
       if (!is_short && (!ends || frame + 1 == last)) continue;
       // Once more, to draw what are the last frames now, or all of them: a line that a frame does
       // not reach shows that of two frames ago.
