@@ -61,7 +61,7 @@ class _Title(ctypes.Structure):  # at_title
 class Console:
     """A console with a game: frames, memory, and screens, below what agents see.
 
-    `load` makes one. Its state, uint8[S], is an array like any other; the console is none.
+    `load` makes one. A game's state, uint8[S], is an array apart from the console.
 
     Example:
         >>> console = Console.load("breakout")

@@ -187,8 +187,9 @@ def test_other_devices_call_the_host_back(own_rom, monkeypatch):
 
     expected = jax.jit(step)(state, jnp.arange(3))
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    choose = lambda *operands, cpu, default: default(*operands)  # noqa: E731
-    monkeypatch.setattr(jax.lax, "platform_dependent", choose)
+    monkeypatch.setattr(
+        jax.lax, "platform_dependent", lambda *operands, cpu, default: default(*operands)
+    )
     called_back = jax.jit(lambda *args: step(*args))
     assert "callback" in str(jax.make_jaxpr(called_back)(state, jnp.arange(3)))
     chex.assert_trees_all_equal(called_back(state, jnp.arange(3)), expected)

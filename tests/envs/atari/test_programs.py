@@ -28,7 +28,7 @@ LONGEST = 120  # bytes of a program; the others are for results and the stack
 
 
 class Seen(NamedTuple):
-    """What a console shows, and has, after a frame."""
+    """The picture and the state of a console after a frame."""
 
     screen: np.ndarray
     memory: np.ndarray
