@@ -4,6 +4,7 @@ Environment variables are set before JAX starts its backend. Subprocesses inheri
 """
 
 import collections
+import faulthandler
 import gc
 import os
 import re
@@ -11,6 +12,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -74,6 +76,7 @@ def pytest_addoption(parser):
     parser.addoption("--every", type=int, default=1, help="of tests with many cases, run each N-th")
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's own fault handler
 def pytest_configure(config):
     if not config.getoption("optimized"):
         os.environ["XLA_FLAGS"] = " ".join([os.environ["XLA_FLAGS"], *QUICK_TO_COMPILE])
@@ -81,6 +84,28 @@ def pytest_configure(config):
             prng._should_unroll = lambda: False
     if not hasattr(config, "workerinput"):
         _shrink_cache(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]))
+    else:
+        faulthandler.enable(_crash_log(config.workerinput["workerid"], os.getppid()).open("w"))
+
+
+def _crash_log(worker, pid):
+    """Returns the file for the traceback of a worker that crashes."""
+    return Path(tempfile.gettempdir()) / f"jaxenvs-tests-{pid}-{worker}.log"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(report):
+    """Adds how a worker ended to the failure, since its own output stands far above."""
+    gateway = report.node.gateway
+    log = _crash_log(gateway.id, os.getpid())
+    report.longrepr += f"\nIts exit status is {gateway._io.popen.wait(10)}.\n{log.read_text()}"
+    log.unlink()
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "workerinput"):
+        faulthandler.disable()
+        _crash_log(config.workerinput["workerid"], os.getppid()).unlink(missing_ok=True)
 
 
 def _shrink_cache(folder, limit=CACHE_LIMIT):

@@ -6,7 +6,7 @@
 // of mjData. Nothing that a result depends on stays here between two calls.
 //
 // MuJoCo is found at run time. Its structs differ between releases, so only its functions are used
-// here, and offsets in mjData that Python has found. envs/mujoco/_c.py has the same structs.
+// here, and offsets in mjData that Python has found. physics/c.py has the same structs.
 #ifndef JAXENVS_PHYSICS_H
 #define JAXENVS_PHYSICS_H
 
