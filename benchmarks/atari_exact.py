@@ -296,7 +296,7 @@ def _their_episodes(
 
 def _combinations(rules: Any) -> list[tuple[int, int]]:
     """Returns modes and difficulties besides the usual ones."""
-    all_ = [(mode, each) for mode in rules.playable_modes for each in rules.difficulties]
+    all_ = [(mode, each) for mode in rules.modes for each in rules.difficulties]
     others = [pair for pair in all_ if pair != (rules.mode, rules.difficulty)]
     places = np.linspace(0, len(others) - 1, min(COMBINATIONS, len(others))).astype(int)
     return [others[i] for i in places]

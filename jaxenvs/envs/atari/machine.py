@@ -53,7 +53,7 @@ class _Title(ctypes.Structure):  # at_title
         ("rules", ctypes.c_void_p * len(PROGRAMS)),
         *((name, ctypes.c_int32) for name in ("paddle", "is_second", "switches")),
         *((name, ctypes.c_int32) for name in ("mode", "wait", "hold", "resets", "num_starts")),
-        ("starts", ctypes.c_int32 * 16),
+        ("starts", ctypes.c_int32 * 48),
     )
 
 
@@ -227,13 +227,14 @@ def _load(game: str, mode: int | None, difficulty: int | None, folder: str | Non
     mode = rules.mode if mode is None else mode
     for name, value, known in (
         ("difficulty", difficulty, rules.difficulties),
-        ("mode", mode, rules.playable_modes),
+        ("mode", mode, rules.modes),
     ):
         if value not in known:
             raise ParameterError(f"{game} got {name}={value}; expected one of {list(known)}.")
     rom = _read(game, folder)
     kind = rules.cartridge or ("plain" if len(rom) <= 4096 else "banks")
     programs = [rules.programs.get(stage) for stage in PROGRAMS]
+    starts = [each[:2] for each in rules.start if len(each) == 2 or mode & each[2]]
     title = _Title(
         cart=_Cartridge(
             rom=rom.ctypes.data,
@@ -255,8 +256,8 @@ def _load(game: str, mode: int | None, difficulty: int | None, folder: str | Non
         wait=rules.wait,
         hold=rules.hold,
         resets=4 if len(rules.modes) == 1 else 8,
-        num_starts=len(rules.start),
-        starts=(ctypes.c_int32 * 16)(*np.ravel(rules.start)),
+        num_starts=len(starts),
+        starts=(ctypes.c_int32 * 48)(*np.ravel(starts)),
     )
     rest = [np.ravel(each).tobytes() for each in programs if each is not None]
     text = b"".join([rom.tobytes(), *rest, repr((game, mode, difficulty)).encode()])

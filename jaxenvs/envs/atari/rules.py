@@ -82,7 +82,7 @@ class Rules:
     programs: Mapping[str, Program]  # those of `PROGRAMS` that the game has
     wait: int
     hold: int
-    start: tuple[tuple[int, int], ...]
+    start: tuple[tuple[int, ...], ...]
     minimal: tuple[int, ...]
     modes: tuple[int, ...]
     difficulties: tuple[int, ...]
@@ -95,11 +95,6 @@ class Rules:
     lacks: str | None
     paddle: int  # or -1
     second: bool
-
-    @property
-    def playable_modes(self) -> tuple[int, ...]:
-        """The modes that a start reaches: the usual one only, if it is unknown how to select."""
-        return self.modes if "select" in self.programs else (self.mode,)
 
 
 def load_rules(game: str) -> Rules:
@@ -123,7 +118,7 @@ def load_rules(game: str) -> Rules:
         programs=programs,
         wait=entry.get("wait", 0),
         hold=entry.get("hold", 2),
-        start=tuple((action, frames) for action, frames in entry.get("start", ())),
+        start=tuple(map(tuple, entry.get("start", ()))),
         minimal=tuple(entry.get("minimal", range(18))),
         modes=tuple(entry["modes"]),
         difficulties=tuple(entry.get("difficulties", (0,))),

@@ -27,7 +27,7 @@ typedef struct {
   int32_t switches;        /* SWCHB, with the switches of difficulty */
   int32_t mode, wait, hold; /* SELECT is held for some frames until `select` is the mode */
   int32_t resets;          /* frames for which ALE then holds RESET */
-  int32_t num_starts, starts[8][2]; /* actions at its end, and frames; -1 is the switch RESET */
+  int32_t num_starts, starts[24][2]; /* then actions, and frames; -1 is RESET, and -2 SELECT */
 } at_title;
 
 enum { AT_OHMS = 408823, AT_OHMS_A_FRAME = 23000, AT_LEAST_OHMS = 27450,
@@ -139,7 +139,7 @@ static void at_begin(at_game* game, const at_title* title, const uint8_t boot[12
   at_hold(game, title, AT_RESET, title->resets, picture);
   for (int i = 0; i < title->num_starts; i++) {
     int action = title->starts[i][0], frames = title->starts[i][1];
-    if (action < 0) at_hold(game, title, AT_RESET, frames, picture);
+    if (action < 0) at_hold(game, title, -action, frames, picture);
     for (int frame = 0; frame < frames && action >= 0; frame++)
       at_play(game, title, action, picture, &whole);
   }
