@@ -87,7 +87,7 @@ def test_a_first_start_equals_that_of_ale_py(name):
     [
         *[("space_invaders", 15), ("breakout", 44), ("gopher", 2), ("name_this_game", 24)],
         *[("yars_revenge", 32), ("berzerk", 9), ("demon_attack", 3), ("human_cannonball", 5)],
-        *[("double_dunk", 0), ("double_dunk", 5), ("double_dunk", 15)],
+        *[("double_dunk", 0), ("double_dunk", 5), ("double_dunk", 15), ("word_zapper", 2)],
     ],
 )
 def test_a_start_in_a_mode_equals_that_of_ale_py(name, mode):
