@@ -16,7 +16,8 @@ yars_revenge zaxxon adventure air_raid atlantis2 basic_math blackjack carnival c
 darkchambers donkey_kong earthworld elevator_action entombed et flag_capture frogger galaxian
 hangman haunted_house human_cannonball journey_escape kaboom keystone_kapers king_kong koolaid
 laser_gates lost_luggage mario_bros mr_do othello pacman pooyan sir_lancelot
-space_war tetris tic_tac_toe_3d trondead turmoil word_zapper
+space_war superman tetris tic_tac_toe_3d trondead turmoil video_checkers video_chess
+word_zapper
 """
 
 for _game in _GAMES.split():
