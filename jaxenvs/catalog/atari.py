@@ -17,7 +17,7 @@ darkchambers donkey_kong earthworld elevator_action entombed et flag_capture fro
 hangman haunted_house human_cannonball journey_escape kaboom keystone_kapers king_kong koolaid
 laser_gates lost_luggage mario_bros mr_do othello pacman pooyan sir_lancelot
 space_war superman tetris tic_tac_toe_3d trondead turmoil video_checkers video_chess
-word_zapper
+video_cube word_zapper
 """
 
 for _game in _GAMES.split():

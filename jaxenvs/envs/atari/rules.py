@@ -82,7 +82,7 @@ class Rules:
     programs: Mapping[str, Program]  # those of `PROGRAMS` that the game has
     wait: int
     hold: int
-    start: tuple[tuple[int, ...], ...]
+    start: tuple[tuple[Any, ...], ...]
     minimal: tuple[int, ...]
     modes: tuple[int, ...]
     difficulties: tuple[int, ...]
