@@ -193,7 +193,7 @@ def _play(
     for frame, action in zip(range(frames), _actions(rules.minimal, random), strict=False):
         if scorer is None:
             ale.reset_game()
-            scorer = Scorer(rules, ale.getRAM().tolist())
+            scorer = Scorer(rules, _memory(ale, read))
             lives = ale.lives()
             wrong["reset"] += (scorer.lives, scorer.over) != (lives, ale.game_over())
             if ale.game_over():
@@ -203,7 +203,7 @@ def _play(
             _poke(ale, read, random)
         reward = ale.act(action)
         theirs = reward, ale.lives(), ale.game_over(with_truncation=False)
-        ours = scorer.step(ale.getRAM().tolist())
+        ours = scorer.step(_memory(ale, read))
         found["frames"] += 1
         found["rewards"] += reward != 0
         found["lives_lost"] += theirs[1] < lives
@@ -223,6 +223,16 @@ def _play(
             scorer = None
 
 
+def _memory(ale: Any, read: Sequence[int]) -> list[int]:
+    """Returns the RAM, and the memory of the cartridge if the rules read it."""
+    from benchmarks.oracles import ale as oracle
+
+    if max(read, default=0) < 128:
+        return ale.getRAM().tolist()
+    cartridge = oracle.sections(ale.cloneSystemState())["CartridgeF6SC"]
+    return [*ale.getRAM().tolist(), *cartridge[2:130]]
+
+
 def _actions(minimal: Sequence[int], random: np.random.Generator) -> Iterator[int]:
     while True:
         action = int(random.choice(minimal))
@@ -237,6 +247,7 @@ def _addresses(program: atari.Program) -> list[int]:
 
 def _poke(ale: Any, read: Sequence[int], random: np.random.Generator) -> None:
     # Mostly bytes that the rules read, and mostly values close to those that play gives.
+    read = [at for at in read if at < 128]
     address = int(random.choice(read)) if read and random.random() < 0.85 else random.integers(128)
     byte = int(ale.getRAM()[address])
     value = (

@@ -19,6 +19,7 @@ class Console(ctypes.Structure):
 
     _fields_ = (
         ("ram", ctypes.c_uint8 * 128),
+        ("memory", ctypes.c_uint8 * 128),
         ("pc", ctypes.c_uint16),
         *((name, ctypes.c_uint8) for name in ("a", "x", "y", "s", "negative", "zero", "carry")),
         *((name, ctypes.c_uint8) for name in ("decimal", "interrupt", "overflow")),
@@ -27,7 +28,6 @@ class Console(ctypes.Structure):
         *((name, ctypes.c_uint8) for name in ("direction_a", "timer", "shift", "expired_read")),
         *((name, ctypes.c_int32) for name in ("timer_set", "timer_reset")),
         ("bank", ctypes.c_uint8 * 4),
-        ("memory", ctypes.c_uint8 * 128),
         ("color", ctypes.c_uint8 * 4),
         ("size", ctypes.c_uint8 * 2),
         ("control", ctypes.c_uint8),

@@ -14,8 +14,8 @@ private_eye qbert riverraid road_runner robotank seaquest skiing solaris space_i
 star_gunner surround tennis time_pilot tutankham up_n_down venture video_pinball wizard_of_wor
 yars_revenge zaxxon adventure air_raid atlantis2 basic_math blackjack carnival casino crossbow
 darkchambers donkey_kong earthworld elevator_action entombed et flag_capture frogger galaxian
-hangman haunted_house human_cannonball journey_escape kaboom keystone_kapers king_kong koolaid
-laser_gates lost_luggage mario_bros mr_do othello pacman pooyan sir_lancelot
+hangman haunted_house human_cannonball journey_escape kaboom keystone_kapers king_kong klax
+koolaid laser_gates lost_luggage mario_bros mr_do othello pacman pooyan sir_lancelot
 space_war superman tetris tic_tac_toe_3d trondead turmoil video_checkers video_chess
 video_cube word_zapper
 """

@@ -2,8 +2,9 @@
 
 `games.toml` has expressions for each game. They are a subset of Python on int32 numbers:
 
-- `ram[i]`: the byte at address $80 + i. `bcd(i)`: its two decimal digits as a number, `10 * hi(i) +
-  lo(i)`. `hi(i)` and `lo(i)`: its upper and lower four bits.
+- `ram[i]`: the byte at address $80 + i, or from 128 on that of the cartridge's own memory.
+  `bcd(i)`: its two decimal digits as a number, `10 * hi(i) + lo(i)`. `hi(i)` and `lo(i)`: its upper
+  and lower four bits.
 - `+ - * // % & | ^ << >>`, `~`, comparisons, `and`, `or`, `not`, `a if c else b`. Results wrap to
   32 bits. Comparisons, `and`, `or` and `not` are 0 or 1. A shift takes the amount modulo 32, and a
   division by zero is zero.
@@ -231,11 +232,11 @@ def _emit(node: ast.AST, code: list[tuple[int, int]], known: tuple[str, ...], wh
 
 def _address(node: ast.AST, whole: str) -> int:
     match node:
-        case ast.Constant(value=int(address)) if 0 <= address < 128:
+        case ast.Constant(value=int(address)) if 0 <= address < 256:
             return address
         case _:
             raise ParameterError(
-                f"{ast.unparse(node)!r} in {whole!r} is not an address; expected 0 to 127."
+                f"{ast.unparse(node)!r} in {whole!r} is not an address; expected 0 to 255."
             )
 
 

@@ -65,8 +65,8 @@ def an_expression(rng, depth):
         return rng.choice(
             [
                 str(rng.choice([0, 1, 7, 255, 2**31 - 1, rng.randrange(1000)])),
-                f"ram[{rng.randrange(128)}]",
-                f"{rng.choice(['bcd', 'lo', 'hi'])}({rng.randrange(128)})",
+                f"ram[{rng.randrange(256)}]",
+                f"{rng.choice(['bcd', 'lo', 'hi'])}({rng.randrange(256)})",
                 rng.choice(REGISTERS),
             ]
         )
@@ -106,7 +106,7 @@ def test_machine_in_c_equals_python(machine):
     for _ in range(300):
         expression = an_expression(rng, rng.randrange(5))
         program = compile_expression(expression)
-        ram = [rng.randrange(256) for _ in range(128)]
+        ram = [rng.randrange(256) for _ in range(256)]
         registers = {name: rng.randrange(-(2**31), 2**31) for name in REGISTERS}
         expected = evaluate(program, ram, registers)
         assert machine(program, ram, registers) == expected, expression
@@ -118,15 +118,15 @@ def test_machine_in_c_survives_any_program(machine):
         program = rng.integers(-(2**31), 2**31, (LENGTH, 2), np.int32)
         program[:, 0] = rng.integers(-2, 40, LENGTH)
         program[program[:, 0] == 0, 0] = 1  # so that it does not end early
-        machine(program, rng.integers(0, 256, 128), {})
+        machine(program, rng.integers(0, 256, 256), {})
 
 
 @pytest.mark.parametrize(
     ("expression", "words"),
     [
-        ("ram[128]", "0 to 127"),
-        ("bcd(-1)", "0 to 127"),
-        ("ram[ram[0]]", "0 to 127"),
+        ("ram[256]", "0 to 255"),
+        ("bcd(-1)", "0 to 255"),
+        ("ram[ram[0]]", "0 to 255"),
         ("lo(1, 2)", "cannot be compiled"),
         ("1.5", "cannot be compiled"),
         ("True", "cannot be compiled"),

@@ -30,7 +30,7 @@ typedef struct {
 } at_bits;
 
 typedef struct {
-  uint8_t ram[128]; /* first, so that it is found without this file */
+  uint8_t ram[128], memory[128]; /* the latter is the cartridge's; first, for rules and Python */
   /* The processor. */
   uint16_t pc;
   uint8_t a, x, y, s;
@@ -43,7 +43,6 @@ typedef struct {
   int32_t timer_set, timer_reset;     /* when it was set; when it was read after it had expired */
   /* The cartridge. */
   uint8_t bank[4]; /* of each quarter of the 4 KiB that the processor sees, in units of 1 KiB */
-  uint8_t memory[128];
   /* The TIA. */
   uint8_t color[4]; /* of player 0, player 1, playfield, background */
   uint8_t size[2], control, reflected[2], delayed[3]; /* NUSIZx, CTRLPF, REFPx, VDELx */

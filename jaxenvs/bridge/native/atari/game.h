@@ -88,7 +88,7 @@ static void at_repair(at_game* game) {
 
 static int32_t at_rule(at_game* game, const at_title* title, int stage, int32_t otherwise) {
   const int32_t* rule = title->rules[stage];
-  return rule ? at_evaluate(rule, game->console.ram, game->registers) : otherwise;
+  return rule ? at_evaluate(rule, (const uint8_t*)game, game->registers) : otherwise;
 }
 
 /* Plays a frame and returns its reward. Draws it if there is a picture, see at_frame. */

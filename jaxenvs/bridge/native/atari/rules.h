@@ -2,8 +2,8 @@
 //
 // Programs are made by envs/atari/rules.py, which describes the language and numbers operations as
 // here. A program is AT_RULE_LENGTH pairs of int32: an operation, and its argument. Whatever is in
-// it, the machine reads nothing outside the program, the 128 bytes of RAM, and the registers, and
-// it stops.
+// it, the machine reads nothing outside the program, the 256 bytes of memory, and the registers,
+// and it stops.
 #ifndef JAXENVS_ATARI_RULES_H
 #define JAXENVS_ATARI_RULES_H
 
@@ -48,14 +48,15 @@ static int64_t at_combine(int32_t operation, int64_t left, int64_t right) {
   }
 }
 
-// Runs a program of int32[AT_RULE_LENGTH][2] on the 128 bytes of RAM and the registers.
+// Runs a program of int32[AT_RULE_LENGTH][2] on the registers and 256 bytes: the RAM, then the
+// cartridge's memory.
 static int32_t at_evaluate(const int32_t *code, const uint8_t *ram, const int32_t *registers) {
   int32_t stack[AT_RULE_DEPTH] = {0};
   uint32_t top = 0;  // the next free place; masked wherever it is used
 #define AT_PLACE(below) stack[(top - (below)) & (AT_RULE_DEPTH - 1)]
   for (int at = 0; at < AT_RULE_LENGTH && code[2 * at] != AT_END; at++) {
     int32_t operation = code[2 * at], argument = code[2 * at + 1];
-    uint8_t byte = ram[argument & 127];
+    uint8_t byte = ram[argument & 255];
     int64_t value;
     uint32_t taken = 1;
     switch (operation) {
