@@ -15,6 +15,7 @@ two, 84 x 84, a stack of four, automatic resets; in one process and in turn, wit
 import argparse
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ import jax.numpy as jnp
 import jaxenvs
 from benchmarks._common import (
     headline,
+    kept,
     new_parser,
     new_report,
     numbers,
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--contestants", type=words, default=usual, help="comma-separated")
     add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     add("--min-seconds", type=float, default=0.3, help="minimum duration of a sample")
+    add("--keep", help="JSON file whose measurements of other cases are kept")
     options = parser.parse_args(arguments)
     publish(options, functools.partial(measure, options, arguments), table)
 
@@ -63,11 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
     report = new_report("atari", arguments, ("ale_py", "envpool"), options.repeats)
-    report["measurements"] = []
-    for game in options.games:
-        for num_envs in options.num_envs:
-            for threads in options.threads:
-                report["measurements"] += _measure_case(game, num_envs, threads, options)
+    cases = list(itertools.product(options.games, options.num_envs, options.threads))
+    names = "game", "num_envs", "threads"
+    report["measurements"] = [
+        entry
+        for entry in kept(options.keep, report)
+        if tuple(entry[name] for name in names) not in cases
+    ]
+    for case in cases:
+        report["measurements"] += _measure_case(*case, options)
     return report
 
 

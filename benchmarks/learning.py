@@ -136,6 +136,16 @@ def _console_memory(game: str, target: float) -> Task:
     return Task(f"PQN from memory {config.id}", config, target, max_seeds=1, max_episodes=32)
 
 
+def _console_pictures(algorithm: str, game: str, target: float) -> Task:
+    """Returns a tenth of the usual training on a game's pictures: four million frames."""
+    config = config_for(algorithm, f"ALE/{game}-v5")
+    settings = dict(config.settings)
+    if "exploration_steps" in settings:
+        settings["exploration_steps"] = 100_000
+    config = config.replace(total_steps=1_000_000, settings=settings)
+    return Task(f"{algorithm} {config.id}", config, target, max_seeds=1, max_episodes=16)
+
+
 def _memory(name: str, **memory: Any) -> Task:
     tuned = config_for("PPO", "bsuite/memory_len-v0")
     actor = {"hidden_sizes": [32], "shared": True, **memory}
@@ -256,6 +266,11 @@ TASKS = (
             ("Seaquest", 400),
             ("SpaceInvaders", 300),
         )
+    ),
+    *(
+        _console_pictures(algorithm, game, target)
+        for game, target in (("Breakout", 5), ("Pong", -15), ("SpaceInvaders", 300))
+        for algorithm in ("PQN", "PPO")
     ),
     Task(
         "DQN ALE/Pong-v5",

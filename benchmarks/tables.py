@@ -7,6 +7,8 @@ show results of the same machine and versions, so they cannot disagree; only tho
 trainings on Box2D's and MuJoCo's tasks are from other machines.
 """
 
+import collections
+import itertools
 import json
 import re
 import statistics
@@ -15,8 +17,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import jaxenvs
 from benchmarks._common import OURS, RESULTS
+from benchmarks.atari_exact import COMPARED, parts_of
 
 SETUP = "2core-amd-epyc-py312-jax0.12.0.1"
 XEON = "2core-intel-xeon-py312-jax0.12.0.1"
@@ -293,6 +298,43 @@ def atari() -> list[str]:
     return lines
 
 
+def atari_sizes() -> list[str]:
+    """Returns how many times as fast as others games of Atari are, in the median and the worst."""
+    speeds: dict[Any, dict[str, list[float]]] = collections.defaultdict(dict)
+    for entry in load("atari")["measurements"]:
+        case = entry["num_envs"], entry["threads"], entry["contestant"]
+        speeds[case][entry["game"]] = entry["steps_per_second"]
+    peers = list(itertools.product(("EnvPool", "AtariVectorEnv"), (1, 2)))
+    names = [f"{name}, {threads} thread{'s' * (threads > 1)}" for name, threads in peers]
+    lines = titles("N", names)
+    for num_envs in (16, 64, 256):
+        cells = []
+        for name, threads in peers:
+            ours, theirs = (speeds[num_envs, threads, which] for which in ("jit", name))
+            found = [median(ratios(ours[game], theirs[game])) for game in ours]
+            cells.append(f"{median(found):.2f}× ({min(found):.2f}×)")
+        lines.append(line(f"{num_envs:,}", cells))
+    return lines
+
+
+def atari_exact() -> list[str]:
+    """Returns how many frames of games were compared with ale_py's, and what differs."""
+    lines = titles("", ("frames of random play", "with look-ahead", "in other modes", "differ"))
+    equal, sums = 0, np.zeros(3, int)
+    for game in load("atari_exact")["measurements"]:
+        modes = sum(part["frames"] for part in game["modes"])
+        frames = np.array([game["random"]["frames"], game["planned"]["frames"], modes])
+        counts = {
+            name: sum(part["mismatches"][name] for part in parts_of(game)) for name in COMPARED
+        }
+        what = ", ".join(f"{name} in {count}" for name, count in counts.items() if count)
+        if what:
+            lines.append(line(game["game"], [*(f"{n:,}" for n in frames), what]))
+        else:
+            equal, sums = equal + 1, sums + frames
+    return [*lines, line(f"{equal} others", [*(f"{n:,}" for n in sums), "nothing"])]
+
+
 def _beside(report: Report, id: str, num_envs: int, threads: int, ours: str, peer: str) -> str:
     """Returns thousand steps per second, and the ratio to a peer."""
     case = {"id": id, "num_envs": num_envs, "threads": threads}
@@ -545,6 +587,9 @@ def minatar() -> list[str]:
 TABLES: dict[str, Callable[[], list[str]]] = {
     "agents": agents,
     "atari": atari,
+    "atari_exact": atari_exact,
+    "atari_sizes": atari_sizes,
+    "atari_returns": partial(returns, "atari"),
     "summary": summary,
     "rollout": rollout,
     "families": families,

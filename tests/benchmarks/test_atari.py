@@ -18,6 +18,10 @@ def test_report_of_atari_has_every_contestant(tmp_path, capsys):
     report = json.loads(path.read_text())
     assert [entry["contestant"] for entry in report["measurements"]] == contestants
     assert "| space_invaders | 2 | 1 | EnvPool |" in atari.table(report)
+    other = ["--num-envs", "3", "--contestants", "jit", "--keep", str(path)]
+    atari.main([*small, *chosen, *other])
+    *kept, entry = json.loads(path.read_text())["measurements"]
+    assert kept == report["measurements"] and entry["num_envs"] == 3
 
 
 @pytest.mark.interop

@@ -130,8 +130,8 @@ int64_t size_of(int32_t how, const at_cartridge &cart, int rows, int columns) {
 // it has but one.
 //
 // Operands: uint8[N, S] games, int32[N, F] actions, and uint8[N, K P], the last K pictures.
-// Results: uint8[N, S]; int32[N, 4], reward, lives, whether the game is over, and the frames played;
-// uint8[N, K P].
+// Results: uint8[N, S]; int32[N, 4], reward, lives, whether the game is over, and the frames that
+// were played; uint8[N, K P].
 ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t id,
                 int32_t how, int32_t pooled, int32_t rows, int32_t columns, int32_t one_life,
                 int32_t threads) {
