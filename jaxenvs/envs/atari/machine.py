@@ -234,11 +234,8 @@ def _load(game: str, mode: int | None, difficulty: int | None, folder: str | Non
     rom = _read(game, folder)
     kind = rules.cartridge or ("plain" if len(rom) <= 4096 else "banks")
     programs = [rules.programs.get(stage) for stage in PROGRAMS]
-    starts = [  # what is evaluated stands in games.toml
-        (action, eval(frames, {"mode": mode}) if isinstance(frames, str) else frames)
-        for action, frames, *bits in rules.start
-        if not bits or mode & bits[0]
-    ]
+    # What is evaluated stands in games.toml.
+    starts = [(action, eval(str(frames), {"mode": mode})) for action, frames in rules.start]
     title = _Title(
         cart=_Cartridge(
             rom=rom.ctypes.data,

@@ -83,7 +83,7 @@ class Rules:
     programs: Mapping[str, Program]  # those of `PROGRAMS` that the game has
     wait: int
     hold: int
-    start: tuple[tuple[Any, ...], ...]
+    start: tuple[tuple[int, int | str], ...]
     minimal: tuple[int, ...]
     modes: tuple[int, ...]
     difficulties: tuple[int, ...]
@@ -119,7 +119,7 @@ def load_rules(game: str) -> Rules:
         programs=programs,
         wait=entry.get("wait", 0),
         hold=entry.get("hold", 2),
-        start=tuple(map(tuple, entry.get("start", ()))),
+        start=tuple((action, frames) for action, frames in entry.get("start", ())),
         minimal=tuple(entry.get("minimal", range(18))),
         modes=tuple(entry["modes"]),
         difficulties=tuple(entry.get("difficulties", (0,))),
