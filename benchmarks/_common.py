@@ -175,7 +175,7 @@ def publish(
     table: Callable[[dict[str, Any]], str],
     plot: Callable[[dict[str, Any], Path], None] | None = None,
 ) -> dict[str, Any]:
-    """Measures or loads a report, then writes, prints, and plots it according to `options`."""
+    """Returns a report that it measures or loads, writes, prints, and plots as `options` say."""
     if options.load:
         report = json.loads(Path(options.load).read_text())
     else:

@@ -109,13 +109,14 @@ def _row(entry: dict[str, Any]) -> str:
     return f"{where}| {entry['contestant']} | {middle:,.0f} [{low:,.0f}, {high:,.0f}] |"
 
 
-def _name(game: str) -> str:
-    return "".join(part.capitalize() for part in game.split("_"))
+def _id(game: str) -> str:
+    (id,) = (id for id, spec in jaxenvs.registry.items() if spec.kwargs.get("game") == game)
+    return id
 
 
 def _made(make: Callable[..., Any], game: str, *args: int, **parameters: Any) -> Any:
     same = {"preprocessing": True, "repeat_action_probability": 0.0}
-    return make(f"ALE/{_name(game)}-v5", *args, **same | parameters)
+    return make(_id(game), *args, **same | parameters)
 
 
 @contextlib.contextmanager
@@ -161,9 +162,8 @@ def _envpool(game: str, num_envs: int, threads: int) -> Made:
     import envpool
 
     same = {"use_fire_reset": False, "noop_max": 30, "max_episode_steps": LIMIT}
-    pool: Any = envpool.make(
-        f"{_name(game)}-v5", "gymnasium", num_envs=num_envs, num_threads=threads, **same
-    )
+    name = _id(game).removeprefix("ALE/")
+    pool: Any = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, **same)
     pool.reset()
     yield stepping(pool.step, pool.action_space, num_envs), 1
     pool.close()

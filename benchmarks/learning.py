@@ -138,11 +138,9 @@ def _console_memory(game: str, target: float) -> Task:
 
 def _console_pictures(algorithm: str, game: str, target: float) -> Task:
     """Returns a tenth of the usual training on a game's pictures: four million frames."""
-    config = config_for(algorithm, f"ALE/{game}-v5")
-    settings = dict(config.settings)
-    if "exploration_steps" in settings:
-        settings["exploration_steps"] = 100_000
-    config = config.replace(total_steps=1_000_000, settings=settings)
+    config = config_for(algorithm, f"ALE/{game}-v5").replace(total_steps=1_000_000)
+    if algorithm == "PQN":
+        config = config.with_settings({"exploration_steps": 100_000})
     return Task(f"{algorithm} {config.id}", config, target, max_seeds=1, max_episodes=16)
 
 
