@@ -47,6 +47,22 @@ class Console(ctypes.Structure):
     )
 
 
+class Inputs(ctypes.Structure):
+    """at_inputs of native/atari/console.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint8) for name in ("joysticks", "switches")),
+        ("fire", ctypes.c_uint8 * 2),
+        ("paddles", ctypes.c_int32 * 4),
+    )
+
+
+class Past(ctypes.Structure):
+    """at_past of native/atari/game.h."""
+
+    _fields_ = (("console", Console), ("inputs", Inputs))
+
+
 class Game(ctypes.Structure):
     """at_game of native/atari/game.h."""
 
@@ -55,6 +71,7 @@ class Game(ctypes.Structure):
         ("registers", ctypes.c_int32 * 16),
         ("paddle", ctypes.c_int32),
         ("action", ctypes.c_int32),
+        ("past", Past * 2),
     )
 
 
@@ -116,7 +133,8 @@ def copy(ale: ALEInterface, into: np.ndarray) -> tuple[np.ndarray, int, int]:
     m.timer, m.shift, timer_set, timer_reset, m.expired_read = riot[129:134]
     m.direction_a = riot[134]
     m.timer_set, m.timer_reset = timer_set - base, timer_reset - base
-    m.cycle, m.drawn = cycles - base, 3 * (cycles - base)
+    m.cycle = cycles - base
+    m.drawn = 3 * m.cycle if processor[13] else tia[3] - start
     m.sync_end = _NEVER if tia[7] == _NEVER else tia[7] // 3 - base
     m.vertical_blank = tia[10]
     m.size[:] = [x & 0x37 for x in tia[11:13]]

@@ -59,6 +59,7 @@ int main(void) {
       if (i % 2) fill(&game, sizeof game);
       at_repair(&game);
       memset(picture, 0, sizeof picture);
+      at_recall(&game, &title, picture, picture);
       at_play(&game, &title, (int)draw(), picture, &whole);
       printf("%u %u\n", hash(&game, sizeof game), hash(picture, sizeof picture));
     }

@@ -167,31 +167,35 @@ ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
     int64_t last = 0;
     while (last < frames && moves[last] >= 0) last++;
     uint32_t reward = 0;  // which may overflow
-    int32_t drawn = 0, lives = game.registers[AT_LIVES];
+    uint8_t *current = nullptr, *before = nullptr;  // the last two that were drawn
+    int32_t turn = 0, lives = game.registers[AT_LIVES];
     bool draws_all = false;
     for (int64_t frame = 0; frame < last; frame++) {
       bool draws = how != NOTHING && (draws_all || frame >= last - 1 - pooled);
-      uint8_t *screen = draws ? screens[drawn++ & 1] : nullptr;
+      uint8_t *screen = draws ? screens[turn] : nullptr;
       int is_whole = 1;
       reward += (uint32_t)at_play(&game, &title->game, moves[frame], screen, &is_whole);
+      turn ^= at_is_over(&game.console);
+      if (draws) before = current ? current : screen, current = screen;
       bool ends = game.registers[AT_OVER] || (one_life && game.registers[AT_LIVES] < lives);
       bool is_short = draws && !is_whole && !draws_all;
       if (!is_short && (!ends || frame + 1 == last)) continue;
-      // Once more, to draw what are the last frames now, or all of them: a line that a frame does
-      // not reach shows that of two frames ago.
+      // Once more, to draw what are the last frames now, or all of them and the two before: pixels
+      // that a frame does not reach are those of two frames ago.
       if (ends) last = frame + 1;
-      if (is_short) draws_all = true, std::memset(screens, 0, sizeof screens);
       std::memcpy(&game, own, size);
       at_repair(&game);
-      reward = 0, drawn = 0, frame = -1;
+      if (is_short) {
+        draws_all = true, std::memset(screens, 0, sizeof screens);
+        at_recall(&game, &title->game, screens[0], screens[1]);
+      }
+      reward = 0, turn = 0, frame = -1, current = nullptr;
     }
     std::memcpy(result, &game, size);
     found[0] = (int32_t)reward, found[1] = game.registers[AT_LIVES];
     found[2] = game.registers[AT_OVER] != 0, found[3] = (int32_t)last;
     if (!picture) return;
-    if (!drawn) std::memset(screens[drawn++], 0, sizeof screens[0]);
-    const uint8_t *current = screens[(drawn - 1) & 1];
-    const uint8_t *before = drawn > 1 ? screens[drawn & 1] : current;
+    if (!current) current = before = (uint8_t *)std::memset(screens[0], 0, sizeof screens[0]);
     auto past = (const uint8_t *)seen.untyped_data() + row(seen, i);
     std::memmove(pixels, past + picture, whole - picture);
     show(*title, how, rows, columns, current, before, pixels + whole - picture);

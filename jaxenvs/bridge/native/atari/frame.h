@@ -22,6 +22,9 @@ static void at_power_on(at_console* m, const at_cartridge* cart, const uint8_t r
   m->pc = (uint16_t)(run.view[0xFFC] | run.view[0xFFD] << 8);
 }
 
+/* Whether a call has ended its frame; otherwise, the next one goes on with it. */
+static inline int at_is_over(const at_console* m) { return m->cycle < AT_LINE; }
+
 /* Plays a frame. Draws it if `picture` is not NULL, [height, 160]. Lines that the frame does not
  * reach stay as they are. Returns whether it reached all. */
 static int at_frame(at_console* m, const at_cartridge* cart, const at_inputs* in,

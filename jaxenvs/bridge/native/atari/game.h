@@ -10,12 +10,19 @@
 enum { AT_FLAG, AT_COUNT, AT_SCORE, AT_OVER, AT_LIVES, AT_OLD_FLAG, AT_OLD_COUNT, AT_OLD_SCORE,
        AT_OLD_LIVES, AT_REWARD = AT_OLD_FLAG, AT_MODE };
 
+/* A console, and what it played next. */
+typedef struct {
+  at_console console;
+  at_inputs in;
+} at_past;
+
 /* Everything that a game remembers. */
 typedef struct {
   at_console console;
   int32_t registers[AT_RULE_REGISTERS];
-  int32_t paddle; /* the resistance of the player's, in ohms */
-  int32_t action; /* the last one */
+  int32_t paddle;  /* the resistance of the player's, in ohms */
+  int32_t action;  /* the last one */
+  at_past past[2]; /* before each of the last two frames, which a short frame can show */
 } at_game;
 
 /* What is the same in all games of a title. */
@@ -65,13 +72,11 @@ static inline int32_t at_clamp(int32_t value, int32_t least, int32_t most) {
   return value < least ? least : value > most ? most : value;
 }
 
-/* Makes any bytes a game that can be played. */
-static void at_repair(at_game* game) {
-  at_console* m = &game->console;
+/* Makes any bytes a console that can run. */
+static void at_repair_console(at_console* m) {
   const int32_t long_ago = -(1 << 28);
   m->cycle = at_clamp(m->cycle, 0, 1 << 22);
-  m->drawn = at_clamp(m->drawn, 3 * m->cycle - AT_CLOCKS, 3 * m->cycle + AT_CLOCKS);
-  if (m->drawn < 0) m->drawn = 0;
+  m->drawn = at_clamp(m->drawn, 0, 3 * m->cycle + AT_CLOCKS);
   m->timer_set = at_clamp(m->timer_set, 2 * long_ago, m->cycle);
   m->timer_reset = at_clamp(m->timer_reset, 2 * long_ago, m->cycle);
   m->dumped = at_clamp(m->dumped, long_ago, m->cycle);
@@ -83,6 +88,11 @@ static void at_repair(at_game* game) {
   for (int i = 0; i < AT_OBJECTS; i++) m->position[i] %= AT_WIDTH, m->motion[i] &= 15;
   for (int i = 0; i < 2; i++) m->size[i] &= 0x37, m->restarted[i] &= 1;
   m->control &= 0x37, m->pale &= 1, m->stars = m->stars < 5 ? m->stars : 0;
+}
+
+/* Makes any bytes a game that can be played. */
+static void at_repair(at_game* game) {
+  at_repair_console(&game->console);
   game->paddle = at_clamp(game->paddle, AT_LEAST_OHMS, AT_MOST_OHMS);
 }
 
@@ -91,13 +101,30 @@ static int32_t at_rule(at_game* game, const at_title* title, int stage, int32_t 
   return rule ? at_evaluate(rule, (const uint8_t*)game, game->registers) : otherwise;
 }
 
+/* Plays a frame of the console, see at_frame. */
+static int at_next(at_game* game, const at_title* title, const at_inputs* in, uint8_t* picture) {
+  at_past now = {game->console, *in};
+  int whole = at_frame(&game->console, &title->cart, in, picture);
+  if (at_is_over(&game->console)) game->past[0] = game->past[1], game->past[1] = now;
+  return whole;
+}
+
+/* Draws the last two frames that are over. */
+static void at_recall(const at_game* game, const at_title* title, uint8_t* older, uint8_t* newer) {
+  for (int i = 0; i < 2; i++) {
+    at_past past = game->past[i];
+    at_repair_console(&past.console);
+    at_frame(&past.console, &title->cart, &past.in, i ? newer : older);
+  }
+}
+
 /* Plays a frame and returns its reward. Draws it if there is a picture, see at_frame. */
 static int32_t at_play(at_game* game, const at_title* title, int action, uint8_t* picture,
                        int* whole) {
   int32_t* r = game->registers;
   at_inputs in = at_inputs_of(game, title, action, title->switches);
   game->action = action;
-  *whole = at_frame(&game->console, &title->cart, &in, picture);
+  *whole = at_next(game, title, &in, picture);
   r[AT_OLD_FLAG] = r[AT_FLAG], r[AT_OLD_COUNT] = r[AT_COUNT];
   r[AT_OLD_SCORE] = r[AT_SCORE], r[AT_OLD_LIVES] = r[AT_LIVES];
   for (int stage = AT_FLAG; stage <= AT_LIVES; stage++) r[stage] = at_rule(game, title, stage, 0);
@@ -110,7 +137,7 @@ enum { AT_RESET = 1, AT_PICK = 2 }; /* switches of the console; PICK is SELECT *
 static void at_hold(at_game* game, const at_title* title, int pressed, int frames,
                     uint8_t* picture) {
   at_inputs in = at_inputs_of(game, title, 0, title->switches & ~pressed);
-  for (int i = 0; i < frames; i++) at_frame(&game->console, &title->cart, &in, picture);
+  for (int i = 0; i < frames; i++) at_next(game, title, &in, picture);
 }
 
 /* Starts a game as ALE does: a second in which it finds out the television's standard; power again,
