@@ -9,7 +9,8 @@ to the end of the game and then the next. In every frame, memory, each pixel, re
 end of the game must be equal.
 
 1. `random`: random actions, held for random times. Now and then ale_py's state is saved, other
-   frames are played, and the state is restored.
+   frames are played, and the state is restored. `restored_otherwise` counts how often ale_py's next
+   picture was not the one that it shows without this; the latter is compared with ours.
 2. `planned`: actions of a player that looks ahead: it tries many in copies of the state and takes
    those that gain most without the loss of a life. So it gets further than random play does.
 3. `modes`: random actions in other modes and difficulties.
@@ -133,19 +134,23 @@ def play_both(
     ale.reset_game()
     found: dict[str, Any] = {"frames": 0, "episodes": 0, "best": 0, "mismatches": {}}
     mismatches = found["mismatches"] = dict.fromkeys(COMPARED, 0)
+    if restores:
+        found["restored_otherwise"] = 0
     state, score = None, 0
     if ale.game_over():  # in two modes of demon_attack, where ale_py plays no frame
         frames, found["over_at_start"] = 0, True
     while found["frames"] < frames:
+        others = None
         if state is None:
             state, score = _start(console, ale), 0
         elif restores and rng.random() < 0.2:  # at a start, ale_py may be amid a frame
-            saved = ale.cloneSystemState()
-            for action in rng.choice(console.rules.minimal, 37):
-                ale.act(int(action))
-            ale.restoreSystemState(saved)
+            others = rng.choice(console.rules.minimal, 37)
         actions = player(console, state, rng)
+        first = None if others is None else _play_others(ale, actions[0], others)
         theirs = _play_theirs(ale, actions)
+        if first is not None:
+            found["restored_otherwise"] += not np.array_equal(first, theirs["pixels"][0])
+            theirs["pixels"][0] = first
         played = len(theirs["memory"])
         state, ours = _play_ours(console, state, actions, played)
         for name in COMPARED:
@@ -167,6 +172,18 @@ def _start(console: machine.Console, ale: Any) -> jax.Array:
     """Returns our game where ale_py's is."""
     ours, *_ = console.start(machine.TIMERS[0])
     return jnp.asarray(oracle.copy(ale, ours)[0])
+
+
+def _play_others(ale: Any, action: int, others: np.ndarray) -> np.ndarray:
+    """Returns what a frame shows. Then plays others, and restores the state."""
+    saved = ale.cloneSystemState()
+    ale.act(int(action))
+    screen = ale.getScreen()
+    ale.restoreSystemState(saved)
+    for other in others:
+        ale.act(int(other))
+    ale.restoreSystemState(saved)
+    return screen
 
 
 def _play_theirs(ale: Any, actions: np.ndarray) -> dict[str, list[Any]]:

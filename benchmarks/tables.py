@@ -332,7 +332,8 @@ def atari_exact() -> list[str]:
             lines.append(line(game["game"], [*(f"{n:,}" for n in frames), what]))
         else:
             equal, sums = equal + 1, sums + frames
-    return [*lines, line(f"{equal} others", [*(f"{n:,}" for n in sums), "nothing"])]
+    name = f"{equal} others" if len(lines) > 2 else f"all {equal}"
+    return [*lines, line(name, [*(f"{n:,}" for n in sums), "nothing"])]
 
 
 def _beside(report: Report, id: str, num_envs: int, threads: int, ours: str, peer: str) -> str:
