@@ -144,6 +144,27 @@ def _console_pictures(algorithm: str, game: str, target: float) -> Task:
     return Task(f"{algorithm} {config.id}", config, target, max_seeds=1, max_episodes=16)
 
 
+def _small_pictures() -> Task:
+    """Returns PPO with a perceptron on small pictures of Pong, as in the notebook."""
+    config = Config(
+        "ALE/Pong-v5",
+        "PPO",
+        num_envs=8,
+        unroll_length=128,
+        total_steps=400_000,
+        settings={"learning_rate": 1e-3, "clip": 0.1, "normalize_observations": True},
+        actor={"hidden_sizes": [128], "activation": "relu", "shared": True},
+        env={
+            "preprocessing": True,
+            "screen_size": (42, 42),
+            "stack_num": 2,
+            "repeat_action_probability": 0.0,
+        },
+        wrappers=[{"type": "FlattenObservation"}],
+    )
+    return Task(f"PPO from 42 x 42 pixels {config.id}", config, target=5, max_episodes=32)
+
+
 def _memory(name: str, **memory: Any) -> Task:
     tuned = config_for("PPO", "bsuite/memory_len-v0")
     actor = {"hidden_sizes": [32], "shared": True, **memory}
@@ -265,6 +286,7 @@ TASKS = (
             ("SpaceInvaders", 300),
         )
     ),
+    _small_pictures(),
     *(
         _console_pictures(algorithm, game, target)
         for game, target in (("Breakout", 5), ("Pong", -15), ("SpaceInvaders", 300))
