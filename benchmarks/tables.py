@@ -39,7 +39,7 @@ PAGES = (
     "docs/usage/multi_agent.md",
 )
 GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
-ZOO = {  # scores in RL Baselines3 Zoo
+PUBLISHED = {  # scores in RL Baselines3 Zoo, or of CleanRL
     ("PPO", "MiniGrid-DoorKey-5x5-v0"): "0.96",
     ("PPO", "MiniGrid-FourRooms-v0"): "0.57",
     ("PPO", "MiniGrid-KeyCorridorS3R1-v0"): "0.95",
@@ -50,6 +50,9 @@ ZOO = {  # scores in RL Baselines3 Zoo
     ("PPO", "HalfCheetah-v5"): "5,819, 1,000,000 steps of version 3",
     ("PPO", "Hopper-v5"): "2,410, 1,000,000 steps of version 3",
     ("PPO", "Ant-v5"): "1,327, 1,000,000 steps of version 3",
+    ("PPO", "ALE/Breakout-v5"): "415, CleanRL, 10,000,000 steps",
+    ("PPO", "ALE/Pong-v5"): "20.4, CleanRL, 10,000,000 steps",
+    ("PPO", "ALE/SpaceInvaders-v5"): "960, 10,000,000 steps",
     ("SAC", "HalfCheetah-v5"): "9,535, 1,000,000 steps of version 3",
     ("SAC", "Hopper-v5"): "2,326, 1,000,000 steps of version 3",
     ("SAC", "Ant-v5"): "4,616, 1,000,000 steps of version 3",
@@ -555,7 +558,7 @@ def returns(*families: str) -> list[str]:
                 str(len(scores)),
                 digits(median(scores)),
                 f"{digits(min(scores))}, {digits(max(scores))}",
-                ZOO.get((entry["task"].split()[0], entry["id"]), ""),
+                PUBLISHED.get((entry["task"].split()[0], entry["id"]), ""),
             )
             lines.append(line(entry["task"], cells))
     return lines
