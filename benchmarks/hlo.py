@@ -96,10 +96,11 @@ def count(text: str, num_envs: int) -> dict[str, int]:
 
 
 def kernels_in_longest_loop(text: str) -> int:
-    """Returns the largest number of kernels that one iteration of any loop launches on XLA:CPU.
+    """Returns the largest number of kernels that one iteration of any loop launches.
 
     Each fusion, copy, loop, or call in a loop's body is launched separately, which takes some
-    30 to 100 ns. Loops inside a call that is compiled as one kernel are not counted.
+    30 to 100 ns on a CPU, and more on a GPU. Loops inside a call that is compiled as one kernel are
+    not counted.
     """
     bodies = set(re.findall(r"while\(.*body=%?([\w.\-]+)", text))
     in_small_calls = _computations_in_small_calls(text)

@@ -164,11 +164,17 @@ def ours(
 ) -> Contestant:
     """Returns jaxenvs with the arguments of `make_vec` in `variant`, such as "reset_chunk=N".
 
-    Sizes and the dtype of observations are gymnax's, where it has the environment.
+    A variant may also have `unroll`, that of the scan, and options of XLA, such as
+    "xla_gpu_enable_command_buffer=FUSION+WHILE". Sizes and the dtype of observations are gymnax's,
+    where it has the environment.
     """
     defaults = GYMNAX_DEFAULTS.get(OURS_IN_GYMNAX.get(id, ""), {})
     limit = {} if max_steps is None else {"max_steps": max_steps}
-    env = jaxenvs.make_vec(id, num_envs, **defaults | limit | _common.variant(variant, num_envs))
+    keywords = _common.variant(variant, num_envs)
+    unroll = keywords.pop("unroll", 1)
+    names = [name for name in keywords if name.startswith("xla_")]
+    xla: dict[str, str | bool] = {name: str(keywords.pop(name)).replace("+", ",") for name in names}
+    env = jaxenvs.make_vec(id, num_envs, **defaults | limit | keywords)
 
     def start(key: chex.PRNGKey) -> Any:
         state, timestep = env.reset(key)
@@ -180,7 +186,7 @@ def ours(
         return (state, timestep.observation), timestep.reward, timestep.done
 
     name = f"{OURS}[{variant}]" if variant else OURS
-    return _compile(name, start, step, num_envs, steps, hash_in_loop=True)
+    return _compile(name, start, step, num_envs, steps, hash_in_loop=True, unroll=unroll, xla=xla)
 
 
 def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
@@ -365,6 +371,8 @@ def _compile(
     num_steps: int,
     *,
     hash_in_loop: bool = False,
+    unroll: int = 1,
+    xla: dict[str, str | bool] | None = None,
 ) -> Contestant:
     def rollout(carry: Any, key: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
         quick = prng.as_fast_key(key)
@@ -380,7 +388,7 @@ def _compile(
         # are summed per instance, so neither needs a reduction in the loop.
         rows = jnp.arange(num_steps) if hash_in_loop else jax.random.split(key, (num_steps, 2))
         zeros = jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32)
-        carry, total, finished = jax.lax.scan(body, (carry, *zeros), rows)[0]
+        carry, total, finished = jax.lax.scan(body, (carry, *zeros), rows, unroll=unroll)[0]
         return carry, total.sum(), finished.sum()
 
     key = jax.random.key(0)
@@ -388,7 +396,7 @@ def _compile(
     begin = time.perf_counter()
     lowered = jax.jit(rollout).lower(carry, key)
     traced = time.perf_counter()
-    compiled = lowered.compile()
+    compiled = lowered.compile(compiler_options=xla)
     done = time.perf_counter()
     return Contestant(name, carry, compiled, traced - begin, done - traced, compiled)
 
@@ -517,7 +525,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         nargs="*",
         default=[],
         metavar="NAME=VALUE[,...]",
-        help="also measure make_vec with these arguments; the value N stands for num_envs",
+        help="also measure make_vec with these arguments, the scan with an unroll, and programs "
+        "with options of XLA, see `ours`; the value N stands for num_envs",
     )
     return parser.parse_args(arguments)
 
