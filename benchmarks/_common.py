@@ -144,7 +144,7 @@ def earlier_report(path: str | None, report: dict[str, Any]) -> dict[str, Any]:
         return {}
     earlier = json.loads(Path(path).read_text())
     if slug(earlier) != slug(report):
-        raise SystemExit(f"--keep got {path}, which is from another machine or other versions.")
+        raise SystemExit(f"{path} is from another machine or other versions.")
     return earlier
 
 
@@ -181,17 +181,27 @@ def publish(
     else:
         report = measure()
         if options.output:
-            path = _path(options.output, report, "json")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(report, indent=1) + "\n")
-            print(f"wrote {path}")
+            print(f"wrote {write(report, options.output)}")
     if not options.quiet:
         print(table(report))
     if plot is not None and options.plot:
-        path = _path(options.plot, report, "png")
+        path = path_of(options.plot, report, "png")
         plot(report, path)
         print(f"wrote {path}")
     return report
+
+
+def write(report: dict[str, Any], option: str) -> Path:
+    """Writes the report to the file that `--output` names; returns its path."""
+    path = path_of(option, report, "json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    return path
+
+
+def path_of(option: str, report: dict[str, Any], ending: str) -> Path:
+    """Returns the file that an option names, where "auto" stands for machine and versions."""
+    return RESULTS / f"{slug(report)}.{ending}" if option == "auto" else Path(option)
 
 
 def draw(
@@ -364,10 +374,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _path(option: str, report: dict[str, Any], ending: str) -> Path:
-    return RESULTS / f"{slug(report)}.{ending}" if option == "auto" else Path(option)
 
 
 def _cpu() -> str:

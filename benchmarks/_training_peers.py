@@ -16,10 +16,14 @@ PACKAGES = ("gymnax==0.0.9", "rejax==0.1.3")  # PureJaxRL and rejax need gymnax 
 
 def install() -> None:
     """Makes this process import the peers' packages before the installed ones."""
+    if str(FOLDER) in sys.path:
+        return
     if not (FOLDER / "rejax").exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, "--target", str(FOLDER), *PACKAGES], check=True)
     sys.path.insert(0, str(FOLDER))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gymnax"]:
+        del sys.modules[name]  # a newer one
     try:
         __import__("seaborn")
     except ImportError:  # gymnax imports it for plots, which are not needed here

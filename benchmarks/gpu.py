@@ -1,10 +1,18 @@
 """Measures on the device that JAX has, such as a GPU, in eight minutes at most.
 
+    python -m benchmarks.gpu --output auto
+    python -m benchmarks.gpu --output auto --resume     # measures what was not measured before
     python -m benchmarks.gpu --only physics --output auto
 
 The cases of all parts share the time. A case whose program would probably not compile in what is
-left is not begun, and one that has not ended by then is given up; the report says so.
+left is not begun, and one that has not ended by then is given up; the report says so. It is written
+after each case.
 
+- "rollout": those of `benchmarks.rollout` for three ids, beside gymnax, with the number of kernels
+  that one iteration of the loop launches.
+- "training": PPO on CartPole-v1, beside PureJaxRL where its folder is.
+- "pools": pools of processes that the program calls back to.
+- "variants": rollouts with other resets, unrolled scans, and CUDA graphs of more of the loop.
 - "physics": Hopper, HalfCheetah, Ant, and Humanoid with every engine of jaxenvs, and, if it is
   installed, tasks of MuJoCo Playground. N instances take random actions in a jitted scan and are
   reset when they end. Playground's tasks have other models and control steps, so physics steps per
@@ -22,24 +30,47 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import jaxenvs
+from benchmarks import _training_peers as peers
+from benchmarks import hlo, rollout
 from benchmarks._common import (
+    OURS,
     choices,
+    cores,
     headline,
+    kept,
     new_parser,
     new_report,
     numbers,
+    path_of,
     publish,
     quartiles,
+    version,
     words,
+    write,
 )
+from benchmarks.host.environments import NoOp, cartpole
+from benchmarks.training import SIZES
 from jaxenvs import physics
 
+ROLLOUTS = "CartPole-v1", "MinAtar/Breakout-v1", "MiniGrid-DoorKey-8x8-v0"
+GRAPHS = "xla_gpu_enable_command_buffer=FUSION+CUSTOM_CALL+CONDITIONAL+WHILE"
+VARIANTS = (
+    "xla_gpu_graph_min_graph_size=1",
+    f"{GRAPHS},xla_gpu_graph_min_graph_size=1",
+    "unroll=4",
+    "xla_gpu_enable_command_buffer=",
+    "reset_chunk=64",
+    "reset_chunk=1024",
+    f"{GRAPHS},xla_gpu_command_buffer_unroll_loops=True",
+    "unroll=16",
+)
 IDS = "Hopper-v5", "HalfCheetah-v5", "Ant-v5", "Humanoid-v5"
 GAME = "ALE/Breakout-v5"
 PLAYGROUND = "HopperHop", "CheetahRun", "HumanoidRun"
@@ -63,22 +94,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--only", type=choices(list(PARTS)), default=list(PARTS), help=f"of {', '.join(PARTS)}")
     add("--minutes", type=float, default=8.0, help="for all parts together")
-    add("--ids", type=words, default=list(IDS), help="of jaxenvs' physics, comma-separated")
+    add("--resume", action="store_true", help="keep what --output has, measure the other cases")
+    add("--ids", type=words, help="of rollouts and jaxenvs' physics, comma-separated")
+    add("--num-envs", type=numbers, help="of every part")
+    add("--steps", type=int, help="steps in a scan, or of a training run")
+    add("--variants", nargs="*", default=VARIANTS, help="as of benchmarks.rollout")
+    add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"folder of {peers.WHERE}")
     add("--playground", type=words, default=list(PLAYGROUND), help="names of its environments")
     add("--engines", default=";".join(ENGINES), help="of the physics, separated by semicolons")
-    add("--num-envs", type=numbers, default=[1024, 4096, 8192], help="of the physics")
-    add("--steps", type=int, default=32, help="steps in a scan")
     options = parser.parse_args(arguments)
+    if options.resume and not options.output:
+        parser.error("--resume needs --output.")
     publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report. Its measurements name their part; those that failed have an error."""
     start = time.perf_counter()
-    packages = ("gymnasium", "mujoco", "mujoco-mjx", "playground", "warp-lang")
-    report = new_report("gpu", arguments, packages, MOST_SAMPLES)
-    report["measurements"] = []
-    cases = [(part, case) for part in options.only for case in PARTS[part](options)]
+    suites = ("gymnasium", "gymnax", "mujoco", "mujoco-mjx", "playground", "warp-lang")
+    report = new_report("gpu", arguments, (*suites, "flax", "optax"), MOST_SAMPLES)
+    path = path_of(options.output, report, "json") if options.resume else None
+    earlier = kept(str(path), report) if path and path.exists() else []
+    done = [entry for entry in earlier if "error" not in entry]
+    report["measurements"] = [*done]
+    cases = [
+        (part, case)
+        for part in PARTS  # in this order: PureJaxRL replaces the gymnax of rollouts
+        if part in options.only
+        for case in PARTS[part](options)
+        if not any({"part": part, **case.name}.items() <= entry.items() for entry in done)
+    ]
     end = start + 60 * options.minutes
     compiled: dict[Any, float] = {}  # seconds, by program
     for i, (part, case) in enumerate(cases):
@@ -91,8 +136,10 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
         report["measurements"].append({"part": part, **case.name, **found})
         if not options.quiet:
             print(_row(report["measurements"][-1]), flush=True)
+        report["seconds"] = time.perf_counter() - start
+        if options.output:
+            write(report, options.output)
         jax.clear_caches()  # and with them the memory of programs
-    report["seconds"] = time.perf_counter() - start
     return report
 
 
@@ -103,7 +150,7 @@ def _run(case: Case, until: float, end: float) -> Result:
     def run() -> None:
         try:
             results.append(case.run(until))
-        except Exception as error:  # the other cases matter
+        except (Exception, SystemExit) as error:  # the other cases matter
             text = next(iter(str(error).strip().splitlines()), "")
             results.append({"error": f"{type(error).__name__}: {text[:200]}"})
 
@@ -115,7 +162,7 @@ def _run(case: Case, until: float, end: float) -> Result:
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    titles = ("id", "engine", "N", "steps/s", "physics steps/s", "compile, s")
+    titles = ("id", "engine", "N", "steps/s", "physics steps/s", "compile, s", "kernels")
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     return "\n".join([headline(report, "steps"), "", *lines, *map(_row, report["measurements"])])
 
@@ -123,47 +170,130 @@ def table(report: dict[str, Any]) -> str:
 def _row(entry: dict[str, Any]) -> str:
     cells = [entry["id"], entry["engine"], f"{entry['num_envs']:,}"]
     if "error" in entry:
-        cells += [entry["error"], "", ""]
+        cells += [entry["error"], "", "", ""]
     else:
         low, middle, high = quartiles(entry["steps_per_second"])
         cells += [
             f"{middle:,.0f} [{low:,.0f}, {high:,.0f}]",
-            f"{middle * entry['physics_steps']:,.0f}",
+            f"{middle * entry['physics_steps']:,.0f}" if "physics_steps" in entry else "",
             f"{entry['compile_seconds']:.1f}",
+            str(entry.get("kernels", "")),
         ]
     return f"| {' | '.join(cells)} |"
+
+
+def _rollouts(options: argparse.Namespace) -> Iterator[Case]:
+    """Yields the cases of jaxenvs and gymnax, those with few instances first."""
+    for num_envs in options.num_envs or (1024, 16_384, 262_144):
+        for id in options.ids or ROLLOUTS:
+            yield _case(_rollout, id, OURS, num_envs, options.steps or 256, rollout.ours)
+            if id in rollout.OURS_IN_GYMNAX and version("gymnax"):
+                yield _case(_rollout, id, "gymnax", num_envs, options.steps or 256, rollout.gymnax)
+
+
+def _variants(options: argparse.Namespace) -> Iterator[Case]:
+    for num_envs in options.num_envs or (16_384,):
+        for variant in options.variants:
+            make = functools.partial(rollout.ours, variant=variant)
+            for id in options.ids or ROLLOUTS:
+                name = f"{OURS}[{variant}]"
+                yield _case(_rollout, id, name, num_envs, options.steps or 256, make)
+
+
+def _trainings(options: argparse.Namespace) -> Iterator[Case]:
+    """Yields the cases of PPO, those with many instances, which are faster, first."""
+    has_peer = (options.purejaxrl / "ppo.py").exists()
+    for num_envs, unroll_length in sorted(SIZES.values(), reverse=True):
+        if num_envs in (options.num_envs or [num_envs]):
+            for engine in (OURS, "PureJaxRL")[: 1 + has_peer]:
+                chosen = engine, unroll_length, options.purejaxrl
+                steps = options.steps or 524_288
+                yield _case(_training, "CartPole-v1", f"{engine}, PPO", num_envs, steps, chosen)
+
+
+def _pools(options: argparse.Namespace) -> Iterator[Case]:
+    for num_envs in options.num_envs or (64,):
+        for id, make in (("no-op", NoOp), ("gymnasium/CartPole-v1", cartpole)):
+            yield _case(_pool, id, "callback", num_envs, options.steps or 1000, make)
 
 
 def _physics(options: argparse.Namespace) -> Iterator[Case]:
     """Yields the cases of physics, those with few instances first."""
     has_playground = importlib.util.find_spec("mujoco_playground") is not None
-    for num_envs in options.num_envs:
+    steps = options.steps or 32
+    for num_envs in options.num_envs or (1024, 4096, 8192):
         for engine in options.engines.split(";"):
             impl = engine.partition(", ")[2]
             if not impl:
-                for id in options.ids:
-                    yield _case(_ours, id, engine, num_envs, options.steps, engine)
+                for id in options.ids or IDS:
+                    yield _case(_ours, id, engine, num_envs, steps, engine)
             elif has_playground and (impl == "jax" or importlib.util.find_spec(impl)):
                 for name in options.playground:
-                    yield _case(_playground, name, engine, num_envs, options.steps, impl)
+                    yield _case(_playground, name, engine, num_envs, steps, impl)
 
 
 def _case(
-    make: Callable[..., Result], id: str, engine: str, num_envs: int, steps: int, chosen: str
+    make: Callable[..., Result], id: str, engine: str, num_envs: int, steps: int, chosen: Any
 ) -> Case:
-    name = {"id": id, "engine": engine, "num_envs": num_envs}
+    name = {"id": id, "engine": engine, "num_envs": num_envs, "steps": steps}
     return Case(name, (id, engine), functools.partial(make, id, num_envs, steps, chosen))
 
 
 def _atari(options: argparse.Namespace) -> Iterator[Case]:
-    for num_envs in options.num_envs:
-        yield _case(_game, GAME, "callback", num_envs, options.steps, "")
+    for num_envs in options.num_envs or (1024, 4096, 8192):
+        yield _case(_game, GAME, "callback", num_envs, options.steps or 32, "")
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
+    "rollout": _rollouts,
+    "training": _trainings,
+    "pools": _pools,
+    "variants": _variants,
     "physics": _physics,
     "atari": _atari,
 }
+
+
+def _rollout(
+    id: str, num_envs: int, steps: int, make: Callable[..., rollout.Contestant], until: float
+) -> Result:
+    """Measures a contestant of `benchmarks.rollout` alone."""
+    contestant = make(id, num_envs, steps)
+    options = argparse.Namespace(repeats=5, min_seconds=0.05, steps=steps)
+    (measured,) = rollout.race(id, num_envs, [contestant], options)
+    found = dataclasses.asdict(measured)
+    del found["ours_over_this"]  # there was no other
+    return {**found, "kernels": hlo.kernels_in_longest_loop(hlo.program(contestant))}
+
+
+def _training(
+    id: str, num_envs: int, steps: int, chosen: tuple[str, int, Path], until: float
+) -> Result:
+    """Measures whole training runs."""
+    from jaxenvs.training import PPO, make_train
+
+    engine, unroll_length, folder = chosen
+    settings: dict[str, Any] = {
+        "num_envs": num_envs,
+        "unroll_length": unroll_length,
+        "total_steps": steps,
+    }
+    if engine == OURS:
+        train, make_key = make_train(id, PPO(), **settings), jax.random.key
+    else:
+        peers.install()
+        train, make_key = peers.purejaxrl_ppo(folder, settings), jax.random.PRNGKey
+    start = time.perf_counter()
+    program = jax.jit(train).lower(make_key(0)).compile()
+    compile_seconds = time.perf_counter() - start
+    speeds = _speeds(lambda: program(make_key(0)), steps, until)
+    return {"steps_per_second": speeds, "compile_seconds": compile_seconds}
+
+
+def _pool(id: str, num_envs: int, steps: int, make: Callable[[], Any], until: float) -> Result:
+    with jaxenvs.make_pool([make] * num_envs, backend="process", num_workers=cores()) as pool:
+        env = jaxenvs.HostEnv(pool, path="callback", final_observation=False)
+        return _play(env, steps, until)
 
 
 def _ours(id: str, num_envs: int, steps: int, engine: str, until: float) -> Result:
@@ -232,14 +362,25 @@ def _scan(
     state = jax.block_until_ready(jax.jit(reset)(jax.random.key(0)))
     program = run.lower(state, jax.random.key(1)).compile()
     compile_seconds = time.perf_counter() - start
-    key, speeds = jax.random.key(1), []
+    key = jax.random.key(1)
+
+    def call() -> Any:
+        nonlocal state, key
+        state, key, total = program(state, key)
+        return total
+
+    speeds = _speeds(call, num_envs * steps, until)
+    return {"steps_per_second": speeds, "compile_seconds": compile_seconds}
+
+
+def _speeds(call: Callable[[], Any], steps: int, until: float) -> list[float]:
+    """Returns steps per second of calls until a time, without the first, which takes longer."""
+    speeds = []
     while not speeds or (time.perf_counter() < until and len(speeds) < MOST_SAMPLES):
         start = time.perf_counter()
-        state, key, total = program(state, key)
-        total.block_until_ready()
-        speeds.append(num_envs * steps / (time.perf_counter() - start))
-    # The first call of a program takes longer.
-    return {"steps_per_second": speeds[1:] or speeds, "compile_seconds": compile_seconds}
+        jax.block_until_ready(call())
+        speeds.append(steps / (time.perf_counter() - start))
+    return speeds[1:] or speeds
 
 
 if __name__ == "__main__":

@@ -55,6 +55,26 @@ def test_gpu_parts_measure_steps(tmp_path, capsys, monkeypatch):
     assert "| Hopper-v5 | c | 2 |" in capsys.readouterr().out
 
 
+def test_gpu_measures_only_what_is_missing_when_resumed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(gpu, "MOST_SAMPLES", 2)
+    path = tmp_path / "results.json"
+    chosen = ["--ids", "FrozenLake-v1", "--num-envs", "4", "--steps", "512", "--output", str(path)]
+    gpu.main(["--only", "rollout", *chosen])
+    first = json.loads(path.read_text())["measurements"]
+    assert first[0]["engine"] == "jaxenvs"
+    assert f"| {first[0]['kernels']} |" in capsys.readouterr().out
+
+    variants = ["--variants", "unroll=2,xla_gpu_graph_min_graph_size=1", "xla_no_such_flag=1"]
+    others = [*variants, "--purejaxrl", str(tmp_path), "--resume"]  # without PureJaxRL
+    gpu.main(["--only", "rollout,training,pools,variants", *chosen, *others])
+    second = json.loads(path.read_text())["measurements"]
+    assert second[: len(first)] == first
+    *measured, failed = second
+    assert {entry["part"] for entry in measured} == {"rollout", "training", "pools", "variants"}
+    assert all(min(entry["steps_per_second"]) > 0 for entry in measured)
+    assert "No such compile option" in failed["error"]
+
+
 @pytest.mark.parametrize("failure", ["slow", "wrong"])
 def test_gpu_report_says_what_was_not_measured(failure, tmp_path, monkeypatch):
     def run(kind, until):
