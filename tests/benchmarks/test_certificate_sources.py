@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import _sources, certify
+from benchmarks import _sources, certify, same
 
 
 @pytest.mark.parametrize("engine", ["c", "mjx"])
@@ -46,3 +46,15 @@ def test_digest_of_a_certificate_of_mjx_covers_the_engine():
             _sources.digest("jaxenvs.envs.a", m.get, engine=engine) for m in (MODULES, changed)
         )
         assert (before == after) == is_same
+
+
+def test_same_compares_with_the_sources_of_a_commit(tmp_path, monkeypatch):
+    commit, id = same.git("rev-parse", "HEAD").decode().strip(), "CliffWalking-v1"
+    with same.sources_of(commit) as folder:
+        ((found, digest),) = same.play_at(folder, [id])
+    assert (found, digest) == (id, same.play(id))
+    assert same.problem(id, commit, "another digest") == "DIFFERENT"
+    other = tmp_path / "certificate.json"
+    other.write_text('{"sources": "of another commit"}')
+    monkeypatch.setattr(certify, "path_of", lambda id: other)
+    assert "was not made with the sources of" in same.problem(id, commit, digest)
