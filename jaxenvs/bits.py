@@ -1,5 +1,6 @@
 """Boolean arrays packed into words, to count and find their true elements fast."""
 
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -17,11 +18,15 @@ def pack(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns:
         The words, and int32[ceil(N / 32)]: the number of true flags up to and including each word.
     """
+    words = _words(mask)
+    return words, jnp.cumsum(popcount(words), dtype=jnp.int32)
+
+
+def _words(mask: jax.Array) -> jax.Array:
     padding = -mask.shape[0] % _WORD
     bits = jnp.pad(mask, (0, padding)).reshape(-1, _WORD).astype(jnp.uint32)
     lanes = np.arange(_WORD, dtype=np.uint32)[None]
-    words = jnp.sum(bits << lanes, axis=-1, dtype=jnp.uint32)
-    return words, jnp.cumsum(popcount(words), dtype=jnp.int32)
+    return jnp.sum(bits << lanes, axis=-1, dtype=jnp.uint32)
 
 
 def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array:
@@ -49,6 +54,28 @@ def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array
     word = words[jnp.minimum(index, len(words) - 1)]
     before = counts[jnp.minimum(index, len(words) - 1)] - popcount(word)
     return index * _WORD + nth_bit(word, ranks - before)
+
+
+def choose(mask: jax.Array, draw: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """Returns the index of a true flag of bool[N]: int32[], or 0 if none is true.
+
+    Its rank is `draw(n)`, given the number of true flags, or 1 if there is none. This is for few
+    flags: XLA compiles it to few kernels, without a loop.
+    """
+    words = _words(mask)
+    each = [words[i] for i in range(len(words))]
+    before, start, word = jnp.int32(0), jnp.int32(0), each[0]
+    counts = [*itertools.accumulate(map(popcount, each))]
+    rank = draw(jnp.maximum(counts[-1], 1))
+    for i, count in enumerate(counts[:-1], start=1):
+        is_later = rank >= count
+        before, start, word = (
+            jnp.where(is_later, new, old)
+            for new, old in ((count, before), (np.int32(i * _WORD), start), (each[i], word))
+        )
+    index = jnp.where(counts[-1] > 0, start + nth_bit(word, rank - before), 0)
+    # Without the barrier, XLA computes all this at each use.
+    return jax.lax.optimization_barrier(index)
 
 
 def nth_bit(word: jax.Array, rank: jax.Array) -> jax.Array:

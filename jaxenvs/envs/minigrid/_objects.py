@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import loops
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice
+from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
 
 
 def draw_objects(
@@ -26,17 +27,21 @@ def draw_objects(
     Returns:
         The grid, and the objects, their columns, and their rows: int32[number].
     """
-    unused = np.ones(len(kinds) * len(cells.COLORS), bool)
+    unused = jnp.ones(len(kinds) * len(cells.COLORS), bool)
     rows, columns = np.indices(grid.shape, np.int32, sparse=True)
-    region, found = jnp.ones(grid.shape, bool), []
-    for _ in range(number):
+
+    def add_next(carry: Any, words: jax.Array) -> tuple[Any, Any]:
+        (grid, region, unused), dice = carry, Dice(words)
         pair = dice.choose(unused)
         if unique:
             unused = unused & (np.arange(len(unused), dtype=np.int32) != pair)
-        kind = jnp.asarray(np.array(kinds, np.int32))[pair // len(cells.COLORS)]
-        cell = cells.make(kind, pair % len(cells.COLORS))
+        kind, color = divide(pair, len(cells.COLORS), limit=unused.size)
+        cell = cells.make(lookup(np.array(kinds, np.int32), kind), color)
         grid, (x, y) = dice.put(grid, cell, region)
         region = region & ((abs(columns - x) > gap) | (abs(rows - y) > gap))
-        found.append((cell, x, y))
-    objects, xs, ys = (jnp.stack(entries) for entries in zip(*found, strict=True))
+        return (grid, region, unused), (cell, x, y)
+
+    carry = grid, jnp.ones(grid.shape, bool), unused
+    words = dice.next_words(2 * number).reshape(number, 2)
+    (grid, *_), (objects, xs, ys) = loops.scan(add_next, carry, words)
     return grid, objects, xs, ys

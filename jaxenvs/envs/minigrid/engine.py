@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.minigrid import cells, missions, rendering, view
-from jaxenvs.envs.minigrid.layout import Place, put
+from jaxenvs.envs.minigrid.layout import Place, lookup, put
 from jaxenvs.errors import ParameterError
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
@@ -154,8 +154,8 @@ class MiniGrid(Environment[MiniGridState]):
 
     def in_front(self, state: MiniGridState) -> Place:
         """Returns the place of the cell in front of the agent."""
-        x = state.x + jnp.asarray(STEPS_X)[state.direction]
-        return x, state.y + jnp.asarray(STEPS_Y)[state.direction]
+        x, y = (lookup(steps, state.direction) for steps in (STEPS_X, STEPS_Y))
+        return state.x + x, state.y + y
 
     def front(self, state: MiniGridState) -> jax.Array:
         """Returns the cell in front of the agent."""

@@ -7,7 +7,16 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid.engine import DONE, TOGGLE, MiniGridState, SquareGrid
-from jaxenvs.envs.minigrid.layout import Dice, empty, fill, filled, outline, put, rectangle
+from jaxenvs.envs.minigrid.layout import (
+    Dice,
+    empty,
+    fill,
+    filled,
+    lookup,
+    outline,
+    put,
+    rectangle,
+)
 
 
 @chex.dataclass(frozen=True)
@@ -59,7 +68,7 @@ class GoToDoor(SquareGrid):
         x, y = dice.cell(empty(grid) & rectangle(grid, 0, 0, width, height))
         target = dice.integer(0, 4)
         columns, rows, colors = (
-            jnp.stack([jnp.asarray(entry, jnp.int32) for entry in entries])[target]
+            lookup(jnp.stack([jnp.asarray(entry, jnp.int32) for entry in entries]), target)
             for entries in (columns, rows, colors)
         )
         return self.start(

@@ -4,6 +4,7 @@ Grids are indexed by row and column, [y, x]; row 0 is the upper wall. Places are
 region is a mask of cells, bool[H, W].
 """
 
+from functools import partial
 from typing import Any
 
 import chex
@@ -11,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import loops, prng
-from jaxenvs.bits import nth_true, pack, spread
+from jaxenvs import bits, loops, prng
 from jaxenvs.envs.minigrid import cells
 
 Place = tuple[Any, Any]
@@ -22,7 +22,7 @@ class Dice:
     """Random draws of one episode's level, from a key or from random words.
 
     A key is expanded into words in chunks; a draw uses one word. Draws must not be shared between
-    iterations of `jax.lax` loops: scan over `dice.words((n, k))` and make dice of each row.
+    iterations of `jax.lax` loops: scan over `words` or `next_words`, and make dice of each row.
     """
 
     def __init__(self, source: chex.PRNGKey | jax.Array) -> None:
@@ -42,15 +42,25 @@ class Dice:
         """Draws a key."""
         return prng.as_fast_key(self.words((2,)))
 
+    def next_words(self, number: int) -> jax.Array:
+        """Returns the words of the next draws, for the dice of a loop: uint32[number]."""
+        parts = []
+        while number:
+            if self._words is None or self._used == len(self._words):
+                self._words, self._used = self.words((32,)), 0
+            parts.append(self._words[self._used : self._used + number])
+            self._used += len(parts[-1])
+            number -= len(parts[-1])
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
     def _word(self) -> jax.Array:
-        if self._words is None or self._used == len(self._words):
-            self._words, self._used = self.words((32,)), 0
-        self._used += 1
-        return self._words[self._used - 1]
+        return self.next_words(1)[0]
 
     def integer(self, low: Any, high: Any) -> jax.Array:
         """Draws an integer from `low` to `high - 1`: int32[]."""
-        return prng.below(self._word(), jnp.asarray(high - low)) + low
+        number = high - low
+        is_small = isinstance(number, int | np.integer) and number < 2**16
+        return prng.below(self._word(), jnp.asarray(number), is_small=is_small) + low  # pyright: ignore[reportArgumentType]
 
     def boolean(self) -> jax.Array:
         """Draws true or false: bool[]."""
@@ -69,22 +79,23 @@ class Dice:
 
         All true elements are equally likely, as after drawing any index until the element is true.
         """
-        words, counts = pack(jnp.asarray(allowed))
-        rank = self.integer(0, jnp.maximum(counts[-1], 1))
-        return jnp.where(counts[-1] > 0, nth_true(words, counts, rank[None])[0], 0)
+        draw = partial(prng.below, self._word(), is_small=len(allowed) < 2**16)
+        return bits.choose(jnp.asarray(allowed), draw)
 
-    def shuffle(self, n: int, k: int) -> list[jax.Array]:
-        """Draws `k` different integers from 0 to `n - 1`, in random order."""
-        allowed, found = np.ones(n, bool), []
-        for _ in range(k):
-            found.append(self.choose(allowed))
-            allowed = allowed & (np.arange(n, dtype=np.int32) != found[-1])
-        return found
+    def shuffle(self, n: int, k: int) -> jax.Array:
+        """Draws `k` different integers from 0 to `n - 1`, in random order: int32[k]."""
+
+        def draw(allowed: jax.Array, words: jax.Array) -> tuple[jax.Array, jax.Array]:
+            found = Dice(words).choose(allowed)
+            return allowed & (np.arange(n, dtype=np.int32) != found), found
+
+        return loops.scan(draw, jnp.ones(n, bool), self.next_words(k)[:, None])[1]
 
     def cell(self, region: jax.Array) -> Place:
-        """Draws a cell of a region, all with the same probability."""
+        """Draws a cell of a region, all with the same probability; (0, 0) if there is none."""
         index = self.choose(region.reshape(-1))
-        return index % region.shape[1], index // region.shape[1]
+        row, column = divide(index, region.shape[1], limit=region.size)
+        return column, row
 
     def put(self, grid: jax.Array, cell: Any, region: Any = True) -> tuple[jax.Array, Place]:
         """Puts an object into a random empty cell of a region; returns the grid and the cell.
@@ -94,6 +105,37 @@ class Dice:
         """
         place = self.cell(empty(grid) & region)
         return put(grid, place, cell), place
+
+
+def lookup(table: Any, index: jax.Array) -> jax.Array:
+    """Returns the entries of a table at indices that are in range.
+
+    A table of small integers is packed into a word for each column, so that XLA does not need a
+    kernel for each lookup.
+    """
+    if isinstance(table, np.ndarray):
+        least = int(table.min())
+        width = max(1, (int(table.max()) - least).bit_length())
+        if width * len(table) <= 32:
+            lanes = np.arange(len(table)) * width
+            words = ((table.astype(np.int64) - least).T << lanes).sum(-1).astype(np.uint32)
+            words = words.reshape((1,) * index.ndim + table.shape[1:])
+            shift = index.astype(jnp.uint32) * np.uint32(width)
+            found = words >> shift.reshape(index.shape + (1,) * (table.ndim - 1))
+            found = (found & np.uint32((1 << width) - 1)).astype(jnp.int32) + least
+            return found.astype(table.dtype)
+    table = jnp.asarray(table)
+    return table.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def divide(number: jax.Array, by: int, *, limit: int) -> tuple[jax.Array, jax.Array]:
+    """Returns quotient and remainder of integers from 0 to `limit - 1`."""
+    if limit * by <= 2**20 and limit <= 4096 * by:  # XLA does not fuse divisions
+        product = number.astype(jnp.uint32) * np.uint32(-(-(2**20) // by))
+        quotient = (product >> np.uint32(20)).astype(jnp.int32)
+    else:
+        quotient = jax.lax.div(number, jnp.full_like(number, by))
+    return quotient, number - quotient * by
 
 
 def filled(width: int, height: int, cell: Any = cells.EMPTY) -> jax.Array:
@@ -168,7 +210,7 @@ def connected(start: jax.Array, passable: jax.Array) -> jax.Array:
             *((jnp.left_shift, width), (jnp.right_shift, width)),
             *((down, height), (up, height)),
         ):
-            wider = jax.lax.optimization_barrier(spread(wider, through, shift, size))
+            wider = jax.lax.optimization_barrier(bits.spread(wider, through, shift, size))
         return wider, (wider != reached).any()
 
     reached, _ = loops.while_loop(lambda carry: carry[1], grow, (reached, jnp.bool_(True)))

@@ -1,5 +1,7 @@
 """A chain of rooms with doors between them."""
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -70,16 +72,22 @@ class MultiRoom(MiniGrid):
         number = dice.integer(self.min_num_rooms, self.max_num_rooms + 1)
         rooms = self._draw_chain(dice, number)
         grid = filled(self.width, self.height)
-        color = jnp.int32(-1)
-        for index in range(self.max_num_rooms):
-            left, top, width, height, x, y = rooms[index]
+        grid = fill(grid, outline(grid, *rooms[0, :4]), cells.WALL)
+
+        def add_next(carry: Any, row: Any) -> tuple[Any, None]:
+            (grid, color), (room, exists, word) = carry, row
+            color = Dice(word).choose(np.arange(len(cells.COLORS), dtype=np.int32) != color)
+            left, top, width, height, x, y = room
             walls = outline(grid, left, top, width, height)
-            exists = index < number
             grid = fill(grid, walls & exists, cells.WALL)
-            if index:
-                color = dice.choose(np.arange(len(cells.COLORS), dtype=np.int32) != color)
-                door = cells.make(cells.CLOSED_DOOR, color)
-                grid = fill(grid, at(grid, (x, y)) & exists, door)
+            door = cells.make(cells.CLOSED_DOOR, color)
+            return (fill(grid, at(grid, (x, y)) & exists, door), color), None
+
+        later = np.arange(1, self.max_num_rooms, dtype=np.int32)
+        words = dice.next_words(len(later))[:, None]
+        (grid, _), _ = loops.scan(
+            add_next, (grid, jnp.int32(-1)), (rooms[1:], later < number, words)
+        )
         x, y = dice.cell(empty(grid) & rectangle(grid, *rooms[0, :4]))
         last = rectangle(grid, *rooms[number - 1, :4])
         grid, _ = dice.put(grid, cells.GOAL, last & ~at(grid, (x, y)))

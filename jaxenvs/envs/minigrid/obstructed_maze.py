@@ -3,13 +3,14 @@
 from typing import Any
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.engine import STEPS_X, STEPS_Y, MiniGridState
-from jaxenvs.envs.minigrid.layout import Dice, put
+from jaxenvs.envs.minigrid.layout import Dice, lookup, put
 from jaxenvs.envs.minigrid.room_grid import RIGHT, PickUp, Rooms
 from jaxenvs.errors import ParameterError
 
@@ -52,14 +53,14 @@ class ObstructedMazeDoor(PickUp):
         rooms.place_agent(0, 0)
         return rooms.start(task=jnp.uint8(TARGET))
 
-    def add_locked_door(self, rooms: Rooms, i: int, j: int, side: int, color: Any) -> None:
+    def add_locked_door(self, rooms: Rooms, i: Any, j: Any, side: Any, color: Any) -> None:
         """Adds a locked door, with a ball in front of it if `blocked`."""
         door = rooms.add_door(i, j, side, color, locked=True)
         if self.blocked:
-            place = door.x - int(STEPS_X[side]), door.y - int(STEPS_Y[side])
-            rooms.grid = put(rooms.grid, place, OBSTACLE)
+            x, y = (lookup(steps, jnp.asarray(side)) for steps in (STEPS_X, STEPS_Y))
+            rooms.grid = put(rooms.grid, (door.x - x, door.y - y), OBSTACLE)
 
-    def add_key(self, rooms: Rooms, i: int, j: int, color: Any) -> None:
+    def add_key(self, rooms: Rooms, i: Any, j: Any, color: Any) -> None:
         """Adds a key, in a gray box if `key_in_box`."""
         key = cells.make(cells.KEY, color)
         rooms.add(i, j, cells.make(cells.BOX, cells.GREY, key) if self.key_in_box else key)
@@ -101,17 +102,24 @@ class ObstructedMaze(ObstructedMazeDoor):
     def generate(self, key: chex.PRNGKey) -> MiniGridState:
         rooms = Rooms(self, Dice(key))
         colors = rooms.dice.shuffle(len(cells.COLORS), len(cells.COLORS))
-        for i, room in enumerate(SIDES[: self.num_quarters]):
-            rooms.add_door(*MIDDLE, i, colors[i], locked=False)
-            for turn in (-1, 1):
-                color = colors[(i + turn) % len(colors)]
-                self.add_locked_door(rooms, *room, (i + turn) % 4, color)
+
+        def add_quarter(rooms: Rooms, side: jax.Array, place: jax.Array) -> None:
+            rooms.add_door(*MIDDLE, side, lookup(colors, side), locked=False)
+            wide = jnp.concatenate([colors[-1:], colors])  # the color before the first is the last
+            corner_colors = lookup(wide, side), lookup(wide, side + 2)
+            for turn, color in zip((-1, 1), corner_colors, strict=True):
+                self.add_locked_door(rooms, *place, (side + turn) & 3, color)  # pyright: ignore[reportCallIssue]
                 if not self.keys_last:
-                    self.add_key(rooms, *room, color)
-            for turn in (-1, 1) if self.keys_last else ():
-                self.add_key(rooms, *room, colors[(i + turn) % len(colors)])
+                    self.add_key(rooms, *place, color)  # pyright: ignore[reportCallIssue]
+            for color in corner_colors if self.keys_last else ():
+                self.add_key(rooms, *place, color)  # pyright: ignore[reportCallIssue]
+
+        sides = np.arange(self.num_quarters, dtype=np.int32)
+        places = np.array(SIDES[: self.num_quarters], np.int32)
+        words = rooms.dice.next_words(2 * self.num_quarters).reshape(-1, 2)
+        rooms.repeat(add_quarter, words, sides, places)
         corner = rooms.dice.integer(0, self.num_quarters)
-        i, j = jnp.asarray(np.array(CORNERS, np.int32))[corner]
+        i, j = lookup(np.array(CORNERS, np.int32), corner)
         rooms.add(i, j, TARGET)
         rooms.place_agent(*self.agent_room)
         return rooms.start(task=jnp.uint8(TARGET))

@@ -1,6 +1,8 @@
 """Levels of square rooms in rows and columns, with doors between neighbors."""
 
-from typing import Any, NamedTuple
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +13,20 @@ from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.engine import PICK_UP, MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.layout import (
     Dice,
-    Place,
     at,
     connected,
+    divide,
     empty,
     fill,
+    lookup,
     put,
     rectangle,
     widen,
 )
 from jaxenvs.errors import ParameterError
+from jaxenvs.struct import select
+
+T = TypeVar("T")
 
 # Sides of a room; there may be a door on each.
 RIGHT, DOWN, LEFT, UP = range(4)
@@ -111,9 +117,36 @@ class Rooms:
 
     def select(self, condition: jax.Array, otherwise: "Rooms") -> None:
         """Takes over everything from a copy of these rooms unless the condition holds."""
-        for name in ("grid", "is_open", "is_locked", "is_used", "ok"):
-            value = jnp.where(condition, getattr(self, name), getattr(otherwise, name))
-            setattr(self, name, value)
+        self._contents = select(condition, self._contents, otherwise._contents)
+
+    def repeat(self, add: Callable[..., T], words: jax.Array, *columns: Any) -> T:
+        """Calls `add(rooms, *row)` for each row of some columns, in a loop that is compiled once.
+
+        Args:
+            add: adds something to the rooms that it is given.
+            words: uint32[n, k], for the dice of these rooms.
+            *columns: arrays [n, ...].
+
+        Returns:
+            The results of the calls, stacked.
+        """
+
+        def call(contents: Any, row: Any) -> tuple[Any, T]:
+            rooms = copy.copy(self)
+            rooms._contents, rooms.dice = contents, Dice(row[0])
+            result = add(rooms, *row[1:])
+            return rooms._contents, result
+
+        self._contents, results = loops.scan(call, self._contents, (words, *columns))
+        return results
+
+    @property
+    def _contents(self) -> tuple[jax.Array, ...]:
+        return self.grid, self.is_open, self.is_locked, self.is_used, self.ok
+
+    @_contents.setter
+    def _contents(self, contents: tuple[jax.Array, ...]) -> None:
+        self.grid, self.is_open, self.is_locked, self.is_used, self.ok = contents
 
     def start(self, **kwargs: Any) -> MiniGridState:
         """Returns the state, given the task and the mission of `MiniGrid.start`."""
@@ -142,16 +175,23 @@ class Rooms:
 
     def add(self, i: Any, j: Any, cell: Any) -> Thing:
         """Puts an object into a room, not in or next to the agent's cell."""
-        self.grid, self.is_used, fits, place = self._place(
-            self.grid, self.is_used, self.dice, (i, j), cell
-        )
+        left, top = (jnp.asarray(index, jnp.int32) * self.step for index in (i, j))
+        inside = jax.lax.dynamic_slice(self.grid, (top, left), (self.size, self.size))
+        rows, columns = np.indices(inside.shape, np.int32, sparse=True)
+        is_far = abs(columns + (left - self.x)) + abs(rows + (top - self.y)) >= 2
+        allowed = empty(inside) & is_far
+        (x, y), fits = self.dice.cell(allowed), allowed.any()
+        thing = Thing(cells.kind(cell), cells.color(cell), left + x, top + y)
+        pair = (thing.kind - cells.KEY) * len(cells.COLORS) + thing.color
+        self.is_used |= np.arange(len(self.is_used), dtype=np.int32) == pair
+        self.grid = fill(self.grid, at(self.grid, (thing.x, thing.y)) & fits, cell)
         self.ok &= fits
-        return Thing(cells.kind(cell), cells.color(cell), *place)
+        return thing
 
     def add_object(self, i: Any, j: Any, kind: Any = None, color: Any = None) -> Thing:
         """Puts a key, ball, or box into a room. Draws its kind and color unless they are given."""
         if kind is None:
-            kind = jnp.asarray(KINDS)[self.dice.integer(0, len(KINDS))]
+            kind = lookup(KINDS, self.dice.integer(0, len(KINDS)))
         return self.add(i, j, cells.make(kind, self.dice.color() if color is None else color))
 
     def add_door(
@@ -161,7 +201,7 @@ class Rooms:
 
         A drawn side has a neighbor and no door yet.
         """
-        around = jnp.asarray(self.edges.around)[j * self.level.num_cols + i]
+        around = lookup(self.edges.around, jnp.asarray(j * self.level.num_cols + i))
         if side is None:
             side = self.dice.choose((around >= 0) & ~self.is_open[around])
         color = self.dice.color() if color is None else color
@@ -198,7 +238,7 @@ class Rooms:
         """
         if rooms is not None:
             room = self.dice.choose(rooms)
-            i, j = room % self.level.num_cols, room // self.level.num_cols
+            j, i = divide(room, self.level.num_cols, limit=len(rooms))
         i = self.dice.integer(0, self.level.num_cols) if i is None else i
         j = self.dice.integer(0, self.level.num_rows) if j is None else j
         # The room with the cells around it.
@@ -212,8 +252,9 @@ class Rooms:
         allowed = (free[None] & ahead).reshape(-1)
         index = self.dice.choose(allowed)
         self.ok &= allowed.any()
-        self.direction, cell = index // size**2, index % size**2
-        self.x, self.y = left + cell % size, top + cell // size
+        self.direction, cell = divide(index, size**2, limit=allowed.size)
+        row, column = divide(cell, size, limit=size**2)
+        self.x, self.y = left + column, top + row
 
     def connect_all(self, colors: Any = None) -> None:
         """Adds doors between random neighbors until every room can be reached from every other.
@@ -229,8 +270,12 @@ class Rooms:
             return
         allowed = ~self.is_locked[edges.first] & ~self.is_locked[edges.second]
         group = np.arange(len(self.is_locked), dtype=np.int32)
-        for edge in range(edges.number):
-            group = jnp.where(self.is_open[edge], _merge(group, edges, edge), group)
+
+        def merge(group: jax.Array, edge: jax.Array) -> tuple[jax.Array, None]:
+            return jnp.where(self.is_open[edge], _merge(group, edges, edge), group), None
+
+        every = np.arange(edges.number, dtype=np.int32)
+        group, _ = loops.scan(merge, jnp.asarray(group), every)
 
         def add_next(carry: Any, words: jax.Array) -> tuple[Any, None]:
             grid, is_open, group = carry
@@ -271,48 +316,19 @@ class Rooms:
             j = prng.below(words[:, 3], jnp.full(number, level.num_rows))
         i, j = (jnp.broadcast_to(jnp.asarray(index, jnp.int32), number) for index in (i, j))
 
-        def add_next(carry: Any, row: Any) -> tuple[Any, Thing]:
-            (grid, is_used, ok), (i, j, words) = carry, row
-            dice = Dice(words)
-            pair = dice.choose(~is_used if all_unique else jnp.ones_like(is_used))
-            kind = jnp.asarray(KINDS)[pair // len(cells.COLORS)]
-            color = pair % len(cells.COLORS)
-            grid, is_used, fits, place = self._place(
-                grid, is_used, dice, (i, j), cells.make(kind, color)
-            )
-            return (grid, is_used, ok & fits), Thing(kind, color, *place)
+        def add_next(rooms: Rooms, i: jax.Array, j: jax.Array) -> Thing:
+            is_used = rooms.is_used
+            pair = rooms.dice.choose(~is_used if all_unique else jnp.ones_like(is_used))
+            kind, color = divide(pair, len(cells.COLORS), limit=len(is_used))
+            return rooms.add(i, j, cells.make(lookup(KINDS, kind), color))
 
-        carry = self.grid, self.is_used, self.ok
-        (self.grid, self.is_used, self.ok), things = loops.scan(
-            add_next, carry, (i, j, words[:, :2])
-        )
-        return things
+        return self.repeat(add_next, words[:, :2], i, j)
 
     def add_distractors_to_each_room(self, number: int) -> None:
         """Adds `number` keys, balls, and boxes of random color to every room."""
         rooms = np.arange(len(self.is_locked), dtype=np.int32).repeat(number)
         i, j = rooms % self.level.num_cols, rooms // self.level.num_cols
         self.add_distractors(i, j, number=len(rooms), all_unique=False)
-
-    def _place(
-        self, grid: jax.Array, is_used: jax.Array, dice: Dice, room: Place, cell: Any
-    ) -> tuple[jax.Array, jax.Array, jax.Array, Place]:
-        """Puts an object into a random cell of a room away from the agent.
-
-        Returns the grid, the pairs of kinds and colors in use, whether there was a cell, and it.
-        """
-        left, top = (jnp.asarray(index, jnp.int32) * self.step for index in room)
-        inside = jax.lax.dynamic_slice(grid, (top, left), (self.size, self.size))
-        rows, columns = np.indices(inside.shape, np.int32, sparse=True)
-        is_far = abs(columns + (left - self.x)) + abs(rows + (top - self.y)) >= 2
-        allowed = empty(inside) & is_far
-        (x, y), fits = dice.cell(allowed), allowed.any()
-        place = left + x, top + y
-        kind = cells.kind(cell) - cells.KEY
-        pair = np.arange(len(is_used), dtype=np.int32) == kind * len(cells.COLORS) + cells.color(
-            cell
-        )
-        return fill(grid, at(grid, place) & fits, cell), is_used | pair, fits, place
 
     def all_reachable(self) -> jax.Array:
         """Returns whether the agent can get next to every object and door, if it moves nothing."""
@@ -349,6 +365,5 @@ class _Edges:
 
 def _merge(group: Any, edges: _Edges, edge: Any) -> jax.Array:
     """Returns groups of rooms, int32[num_rooms], after those at both sides of an edge merged."""
-    first, second = (jnp.asarray(rooms)[edge] for rooms in (edges.first, edges.second))
-    group = jnp.asarray(group)
-    return jnp.where(group == group[second], group[first], group)
+    first, second = (lookup(group, lookup(rooms, edge)) for rooms in (edges.first, edges.second))
+    return jnp.where(group == second, first, group)

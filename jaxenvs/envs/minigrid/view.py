@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxenvs.bits import spread
 from jaxenvs.envs.minigrid import cells
+from jaxenvs.envs.minigrid.layout import lookup
 
 
 def in_front(
@@ -22,8 +23,8 @@ def in_front(
     wall = np.array(cells.WALL, grid.dtype)
     # XLA reads only the cells that the slice needs; it does not store the larger grid.
     wide = jax.lax.pad(grid, wall, ((last, last, 0), (last, last, 0)))
-    left = jnp.asarray(np.array([0, half, last, half], np.int32))[direction]
-    above = jnp.asarray(np.array([half, 0, half, last], np.int32))[direction]
+    left = lookup(np.array([0, half, last, half], np.int32), direction)
+    above = lookup(np.array([half, 0, half, last], np.int32), direction)
     square = jax.lax.dynamic_slice(wide, (y - above + last, x - left + last), (size, size))
     # Without the barrier, XLA on CPU computes the slice once per direction.
     square = jax.lax.optimization_barrier(square)
@@ -36,25 +37,33 @@ def visible(view: jax.Array) -> jax.Array:
 
     This is minigrid's `process_vis`. From the agent's cell, sight spreads along rows and to the
     next row, up to walls and closed doors. minigrid goes through the cells one by one. Here, each
-    row is a word of bits, and sight spreads through all its transparent cells by doubling.
+    row is some bits of a word, and sight spreads through all its transparent cells by doubling.
     """
     size = view.shape[0]
-    word: Any = np.uint8 if size <= 8 else np.uint32  # more small words fit into a register
-    bits = np.arange(size, dtype=word)[:, None]
+    per_word = 32 // size  # rows
+    column, above = np.arange(size), np.arange(size)[::-1]  # rows above the agent's
+    shift = (above % per_word * size).astype(np.uint32)
     is_clear = ~cells.is_in(cells.IS_OPAQUE, view)
-    clear = jnp.sum(is_clear.astype(word) << bits, axis=0, dtype=word)
-    clear = [jax.lax.optimization_barrier(clear[j]) for j in range(size)]
-    everything, one = word((1 << size) - 1), word(1)
-    not_last, not_first = everything >> one, everything & ~one
-    rows: list[jax.Array] = []
-    seen = jnp.asarray(1 << size // 2, word)
-    for row in reversed(clear):
-        right = spread(seen & row & not_last, row & not_last, jnp.left_shift, size)
-        seen = seen | (right << one) & everything
-        left = spread(seen & row & not_first, row & not_first, jnp.right_shift, size)
-        rows.insert(0, seen | left >> one)
-        seen = (right | right << one | left | left >> one) & everything
-    # Without the barriers, XLA on CPU computes the chain of rows once for each row.
-    rows = list(jax.lax.optimization_barrier(tuple(rows)))
-    words = jax.lax.optimization_barrier(jnp.stack(rows))
-    return (words[None] >> bits) & one == 1
+    everything, one = np.uint32((1 << size) - 1), np.uint32(1)
+    beside = jnp.uint32(1 << size // 2)  # cells of a row that are seen from the row below
+    rows = jnp.zeros(size, jnp.uint32)
+    for first in range(0, size, per_word):
+        here = (above >= first) & (above < first + per_word)
+        bit = one << np.add.outer(column.astype(np.uint32), shift)
+        clear = jnp.sum(jnp.where(here[None] & is_clear, bit, 0), dtype=jnp.uint32)
+        word, below = jnp.uint32(0), beside
+        for by in range(0, size * min(per_word, size - first), size):
+            row = clear >> np.uint32(by) & everything
+            through = beside & row
+            right = spread(through, row, jnp.left_shift, size)
+            through = right | spread(through, row, jnp.right_shift, size)
+            beside = (through | through << one | through >> one) & everything
+            word |= beside << np.uint32(by)
+        # A row is seen from the one below or from itself. Without the barrier, XLA computes the
+        # chain of rows once for each later one.
+        word, below = jax.lax.optimization_barrier((word, below))
+        beside = word >> np.uint32(by)  # pyright: ignore[reportPossiblyUnboundVariable]
+        rows = jnp.where(here, (word | word << np.uint32(size) | below) >> shift, rows)
+    small: Any = np.uint8 if size <= 8 else np.uint32  # more small words fit into a register
+    rows = jax.lax.optimization_barrier((rows & everything).astype(small))
+    return (rows[None] >> column.astype(small)[:, None]) & small(1) == 1

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid.engine import DROP, PICK_UP, STEPS_X, STEPS_Y, TOGGLE, MiniGridState
-from jaxenvs.envs.minigrid.layout import widen
+from jaxenvs.envs.minigrid.layout import lookup, widen
 from jaxenvs.envs.minigrid.room_grid import Thing
 
 ANY = -1  # kind or color
@@ -133,7 +133,7 @@ def locations(x: jax.Array, y: jax.Array, direction: jax.Array, room: jax.Array)
         room: the region of its room, to which the other locations are limited.
     """
     rows, columns = np.indices(room.shape, np.int32, sparse=True)
-    dx, dy = jnp.asarray(STEPS_X)[direction], jnp.asarray(STEPS_Y)[direction]
+    dx, dy = lookup(STEPS_X, direction), lookup(STEPS_Y, direction)
     ahead = (columns - x) * dx + (rows - y) * dy
     right = (rows - y) * dx - (columns - x) * dy
     sides = jnp.stack([right < 0, right > 0, ahead > 0, ahead < 0])
@@ -155,7 +155,7 @@ def matches(what: Description, grid: jax.Array, regions: jax.Array) -> jax.Array
     def fit(what: Description) -> jax.Array:
         has_kind = jnp.where(what.kind == ANY, grid_kind != cells.EMPTY, grid_kind == what.kind)
         has_color = (what.color == ANY) | (grid_color == what.color)
-        return has_kind & has_color & regions[what.location]
+        return has_kind & has_color & lookup(regions, what.location)
 
     return jax.vmap(fit)(what)
 
@@ -257,22 +257,29 @@ def _has(cell: jax.Array, bits: np.ndarray) -> jax.Array:
 
 # Words.
 
-_VERBS = (("", ""), ("go", "to"), ("open", ""), ("pick", "up"), ("put", ""))
-_LOCATIONS = (
-    ("", "", "", ""),
-    ("on", "your", "left", ""),
-    ("on", "your", "right", ""),
-    ("in", "front", "of", "you"),
-    ("behind", "you", "", ""),
+
+def _table(*phrases: tuple[str, ...]) -> np.ndarray:
+    table = [[missions.WORDS.index(word) for word in phrase] for phrase in phrases]
+    return np.array(table, np.int32)
+
+
+_VERBS = _table(("", ""), ("go", "to"), ("open", ""), ("pick", "up"), ("put", ""))
+_LOCATIONS = _table(  # after the article, the color, and the kind
+    ("", "", "", "", "", "", ""),
+    ("", "", "", "on", "your", "left", ""),
+    ("", "", "", "on", "your", "right", ""),
+    ("", "", "", "in", "front", "of", "you"),
+    ("", "", "", "behind", "you", "", ""),
 )
-_JOINS = (("", ""), ("and", ""), (",", "then"), ("after", "you"))
+_JOINS = _table(("", ""), ("and", ""), (",", "then"), ("after", "you"))
+_NEXT_TO = _table(("", ""), ("next", "to"))
 
 
 def word_count(verbs: tuple[int, ...], number: int, *, has_locations: bool) -> int:
     """Returns the largest number of words of a mission with `number` actions."""
     phrase = 7 if has_locations else 3
     longest = max(
-        sum(map(bool, _VERBS[verb])) + (2 * phrase + 2 if verb == PUT_NEXT else phrase)
+        int((_VERBS[verb] > 0).sum()) + (2 * phrase + 2 if verb == PUT_NEXT else phrase)
         for verb in verbs
     )
     # Four actions are two pairs, each joined by "and"; two may be joined by two words.
@@ -291,29 +298,26 @@ def to_words(instruction: Instruction, found: jax.Array, length: int) -> jax.Arr
     exists, puts = verb != NOTHING, verb == PUT_NEXT
     is_many = found.sum((2, 3), dtype=jnp.int32) > 1
     columns = [
-        *_look_up(_JOINS, jnp.where(exists, instruction.join, 0)),
-        *_look_up(_VERBS, verb),
-        *_phrase(instruction.object, is_many[:, 0], exists),
-        jnp.where(puts, missions.WORDS.index("next"), 0),
-        jnp.where(puts, missions.WORDS.index("to"), 0),
-        *_phrase(instruction.target, is_many[:, 1], puts),
+        lookup(_JOINS, jnp.where(exists, instruction.join, 0)),
+        lookup(_VERBS, verb),
+        _phrase(instruction.object, is_many[:, 0], exists),
+        lookup(_NEXT_TO, puts),
+        _phrase(instruction.target, is_many[:, 1], puts),
     ]
-    words = jnp.stack(columns, axis=1).reshape(-1)
+    words = jnp.concatenate(columns, axis=1).reshape(-1)
     place = jnp.cumsum(words > 0, dtype=jnp.int32) - 1
     here = (place[:, None] == np.arange(length, dtype=np.int32)[None]) & (words > 0)[:, None]
     return jnp.sum(jnp.where(here, words[:, None], 0), axis=0, dtype=jnp.int32).astype(jnp.uint8)
 
 
-def _phrase(what: Description, is_many: jax.Array, exists: jax.Array) -> list[jax.Array]:
-    """Returns the words for a description, each int32[K], 0 for none."""
+def _phrase(what: Description, is_many: jax.Array, exists: jax.Array) -> jax.Array:
+    """Returns the words for descriptions: int32[K, 7], 0 for none."""
     article = jnp.where(is_many, missions.WORDS.index("a"), missions.WORDS.index("the"))
     color = jnp.where(what.color == ANY, 0, missions.of_color(what.color))
     kind = jnp.where(what.kind == ANY, missions.WORDS.index("object"), missions.of_kind(what.kind))
-    words = [article, color, kind, *_look_up(_LOCATIONS, what.location)]
-    return [jnp.where(exists, word, 0) for word in words]
-
-
-def _look_up(phrases: tuple[tuple[str, ...], ...], index: jax.Array) -> list[jax.Array]:
-    """Returns the words of a phrase, each int32[K]."""
-    table = [[missions.WORDS.index(word) for word in phrase] for phrase in phrases]
-    return list(jnp.asarray(np.array(table, np.int32)).T[:, index])
+    words = lookup(_LOCATIONS, what.location)
+    # Selections, because XLA needs a kernel for each part that is concatenated.
+    for i, word in enumerate((article, color, kind)):
+        here = np.arange(words.shape[1], dtype=np.int32) == i
+        words = jnp.where(here[None], word[:, None], words)
+    return jnp.where(exists[:, None], words, 0)

@@ -12,7 +12,7 @@ from jaxenvs import loops, struct
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import Instruction, Progress
 from jaxenvs.envs.minigrid.engine import DROP, MiniGridState
-from jaxenvs.envs.minigrid.layout import Dice
+from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
 from jaxenvs.envs.minigrid.room_grid import RoomGrid, Rooms
 
 # A level that does not fit is drawn again. The rarest one, `UnblockPickup`, needs ten draws.
@@ -66,19 +66,19 @@ class BabyAILevel(RoomGrid):
         limit = self.time_limit
         if limit is not None:
             return limit
-        visits = jnp.asarray(np.array(_VISITS, np.int32))[state.task.verb]
+        visits = lookup(np.array(_VISITS, np.int32), state.task.verb)
         return self.steps_per_visit * visits.sum(dtype=jnp.int32)
 
     def generate(self, key: chex.PRNGKey) -> MiniGridState:
         dice = Dice(key)
-        base = dice.key()
+        base, draw_level = dice.key(), jax.jit(self._draw)  # traced once
 
         def draw(carry: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
             _, _, count = carry
-            state, fits = self._draw(jax.random.fold_in(base, count))
+            state, fits = draw_level(jax.random.fold_in(base, count))
             return state, fits, count + 1
 
-        shape = jax.eval_shape(lambda: self._draw(base)[0])
+        shape = jax.eval_shape(draw_level, base)[0]
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         start = blank, jnp.bool_(False), jnp.int32(0)
         return loops.while_loop(lambda carry: ~carry[1] & (carry[2] < MOST_DRAWS), draw, start)[0]
@@ -104,7 +104,9 @@ class BabyAILevel(RoomGrid):
 
     def locations_of(self, rooms: Rooms) -> jax.Array:
         """Returns the regions that descriptions refer to: bool[5, H, W]."""
-        room = rooms.room(rooms.x // rooms.step, rooms.y // rooms.step)
+        limit = max(self.width, self.height)
+        place = (divide(index, rooms.step, limit=limit)[0] for index in (rooms.x, rooms.y))
+        room = rooms.room(*place)
         return instructions.locations(rooms.x, rooms.y, rooms.direction, room)
 
     def act(self, state: MiniGridState, action: jax.Array) -> MiniGridState:

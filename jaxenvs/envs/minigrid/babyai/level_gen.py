@@ -12,6 +12,7 @@ from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import Description, Instruction
 from jaxenvs.envs.minigrid.babyai.level import BabyAILevel
+from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
 from jaxenvs.envs.minigrid.room_grid import Rooms
 from jaxenvs.errors import ParameterError
 
@@ -88,13 +89,13 @@ class LevelGen(BabyAILevel):
     def _lock_room(self, rooms: Rooms) -> jax.Array:
         """Locks a random room, or none, and adds its key. Returns a mask of locked rooms."""
         without = copy.copy(rooms)
-        side = rooms.dice.choose(rooms.edges.around.reshape(-1) >= 0)
-        room, side = side // 4, side % 4
-        i, j = room % self.num_cols, room // self.num_cols
+        around, number = rooms.edges.around, len(rooms.edges.around)
+        room, side = divide(rooms.dice.choose(around.reshape(-1) >= 0), 4, limit=4 * number)
+        j, i = divide(room, self.num_cols, limit=number)
         door = rooms.add_door(i, j, side, locked=True)
         key_room = rooms.dice.choose(rooms.all_but(i, j))
-        place = key_room % self.num_cols, key_room // self.num_cols
-        rooms.add_object(*place, cells.KEY, door.color)
+        row, column = divide(key_room, self.num_cols, limit=number)
+        rooms.add_object(column, row, cells.KEY, door.color)
         is_locked = rooms.dice.uniform() < self.locked_room_prob
         rooms.select(is_locked, without)
         return ~rooms.all_but(i, j) & is_locked
@@ -112,7 +113,8 @@ class LevelGen(BabyAILevel):
         regions = self.locations_of(rooms)
         if not self.implicit_unlock and rooms.edges.number:
             room = jax.lax.argmax(locked, 0, jnp.int32)
-            inside = rooms.room(room % self.num_cols, room // self.num_cols) & locked.any()
+            row, column = divide(room, self.num_cols, limit=len(locked))
+            inside = rooms.room(column, row) & locked.any()
             regions = regions & ~inside[None]
         if not self.locations:
             regions = regions[:1]
@@ -123,24 +125,22 @@ class LevelGen(BabyAILevel):
         return jnp.concatenate([present.any(1, keepdims=True), present], axis=1)
 
     def _draw_instruction(self, rooms: Rooms, present: jax.Array) -> Instruction:
-        dice = rooms.dice
-        verbs, objects, targets = [], [], []
-        for _ in range(self.num_actions):
-            verb = jnp.asarray(np.array(self.verbs, np.int32))[dice.integer(0, len(self.verbs))]
-            allowed = present & jnp.asarray(_KINDS_OF_VERB)[verb][:, None, None]
-            objects.append(self._describe(rooms, allowed))
-            targets.append(self._describe(rooms, present))
-            verbs.append(verb)
-        number = self.num_actions
+        dice, number = rooms.dice, self.num_actions
+
+        def draw(words: jax.Array) -> tuple[jax.Array, Description, Description]:
+            index = Dice(words[:1]).integer(0, len(self.verbs))
+            verb = lookup(np.array(self.verbs, np.int32), index)
+            allowed = present & lookup(_KINDS_OF_VERB, verb)[:, None, None]
+            what = jax.vmap(self._describe)(words[1:], jnp.stack([allowed, present]))
+            return verb, *(Description(*fields) for fields in zip(*what, strict=True))  # pyright: ignore[reportReturnType]
+
+        verb, what, target = jax.vmap(draw)(dice.next_words(3 * number).reshape(number, 3))
         zeros = jnp.zeros(number, jnp.int32)
-        what, target = (
-            jax.tree.map(lambda *xs: jnp.stack(xs), *some) for some in (objects, targets)
-        )
-        instruction = Instruction(jnp.stack(verbs), what, target, zeros, zeros)
+        instruction = Instruction(verb, what, target, zeros, zeros)
         if number == 1:
             return instruction
         structures = [STRUCTURES.index(kind) for kind in self.instr_kinds]
-        structure = jnp.asarray(np.array(structures, np.int32))[dice.integer(0, len(structures))]
+        structure = lookup(np.array(structures, np.int32), dice.integer(0, len(structures)))
         is_and, is_seq = structure == 1, structure == 2
         is_pair = jnp.where(is_seq, dice.boolean(), is_and)
         exists = [jnp.bool_(True), is_pair]
@@ -159,7 +159,7 @@ class LevelGen(BabyAILevel):
             stage=jnp.stack([jnp.asarray(stage, jnp.int32) for stage in stages]),
         )
 
-    def _describe(self, rooms: Rooms, present: jax.Array) -> Description:
+    def _describe(self, word: jax.Array, present: jax.Array) -> Description:
         """Draws a description of objects that are there.
 
         It has no color in one of seven cases. If there are locations, it has none of them in half
@@ -170,11 +170,10 @@ class LevelGen(BabyAILevel):
             present = present[:, :, slots]
         else:
             slots = np.zeros(1, np.int32)
-        index = rooms.dice.choose(present.reshape(-1))
-        slot = index % len(slots)
-        color = index // len(slots) % (len(cells.COLORS) + 1)
-        kind = jnp.asarray(KINDS)[index // (len(slots) * (len(cells.COLORS) + 1))]
-        return Description(kind, color - 1, jnp.asarray(slots)[slot])
+        index = Dice(word[None]).choose(present.reshape(-1))
+        pair, slot = divide(index, len(slots), limit=present.size)
+        kind, color = divide(pair, len(cells.COLORS) + 1, limit=present.size)
+        return Description(lookup(KINDS, kind), color - 1, lookup(slots, slot))
 
 
 def _needs_door_key(grid: jax.Array, instruction: Instruction) -> jax.Array:
