@@ -402,6 +402,49 @@ def test_policy_is_compiled_once_for_all_env_parameters():
     assert not np.allclose(results[0], results[2])
 
 
+@pytest.mark.parametrize("value", [1, 1.0, True])
+def test_numbers_of_an_env_are_those_of_the_call(value):
+    env = jaxenvs.make_vec("Pendulum-v1", 2)
+    for gravity in (value, 10.0, jnp.float32(value)):
+        changed = env.replace(g=gravity)
+        _, timestep = changed.reset(jax.random.split(KEY)[0])
+        played = jaxenvs.rollout(changed, lambda observation, _: observation[:, :1], 3, KEY)
+        by_hand = jaxenvs.rollout(
+            env.replace(g=jnp.float32(gravity)), lambda observation, _: observation[:, :1], 3, KEY
+        )
+        chex.assert_trees_all_close(played.trajectory.reward, by_hand.trajectory.reward, rtol=1e-5)
+        np.testing.assert_array_equal(played.trajectory.observation[0], timestep.observation)
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 5])
+def test_statistics_end_in_the_state_of_the_trajectory(num_steps):
+    env = jaxenvs.make_vec("CartPole-v1", 4)
+    long, short = (
+        jaxenvs.rollout(env, None, num_steps, KEY, outputs=outputs)
+        for outputs in ("trajectory", "statistics")
+    )
+    chex.assert_trees_all_close(long.state.timestep, short.state.timestep, rtol=1e-5)
+    chex.assert_trees_all_close(long.state.statistics, short.state.statistics, rtol=1e-5)
+    assert short.state.steps == num_steps
+
+
+@pytest.mark.optimized
+def test_random_statistics_do_not_compute_observations_in_the_loop():
+    env = jaxenvs.make_vec("MinAtar/Breakout-v1", 8)
+    start = jaxenvs.rollout(env, None, 0, KEY).state
+    loops = {}
+    for outputs in ("trajectory", "statistics"):
+
+        def run(state, outputs=outputs):
+            return jaxenvs.rollout(env, None, 16, state=state, outputs=outputs)
+
+        text = jax.jit(run).lower(start).compile().as_text()
+        found = [line for line in text.splitlines() if " while(" in line and '"n":"1' in line]
+        loops[outputs] = max(found, key=len)  # that of all steps
+    has_observations = {outputs: "[8,10,10,4]" in line for outputs, line in loops.items()}
+    assert has_observations == {"trajectory": True, "statistics": False}
+
+
 # Transformations
 
 

@@ -77,6 +77,7 @@ ROWS = {
         "... after `env.replace`": [
             (HERE, "test_a_parameter_of_another_type_compiles_again"),
             (CORE, "test_only_static_changes_recompile"),
+            (ROLLOUTS, "test_policy_is_compiled_once_for_all_env_parameters"),
         ],
         "... with other batch sizes": [(HERE, "test_log_compiles_shows_what_is_compiled_again")],
         "stepping from a Python loop is slow": [
