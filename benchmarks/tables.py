@@ -210,6 +210,31 @@ def speed(report: Report, id: str, num_envs: int, peers: Sequence[str]) -> str:
     return digits(median(ours) / 1e6) + beside
 
 
+def rollout_forms() -> list[str]:
+    """Returns the speed of each way to write a rollout, and the ratio to gymnax of the same."""
+    report = load("forms")
+    cases = list(dict.fromkeys((m["id"], m["num_envs"]) for m in report["measurements"]))
+    names = dict.fromkeys(m["contestant"] for m in report["measurements"])
+    lines = titles("form", [f"{id}, N = {number:,}" for id, number in cases])
+    for name in names:
+        row = []
+        for id, number in cases:
+            case = {"id": id, "num_envs": number}
+            ours, gymnax = (
+                measured(report, contestant=prefix + name, missing_ok=True, **case)
+                for prefix in ("", "gymnax: ")
+            )
+            ratio = gymnax and [
+                a / b
+                for a, b in zip(ours["steps_per_second"], gymnax["steps_per_second"], strict=True)
+            ]
+            speed = digits(median(ours["steps_per_second"]) / 1e6)
+            row.append(speed + (f" (gymnax {times(ratio)})" if ratio else ""))
+        if not name.startswith("gymnax"):
+            lines.append(line(name, row))
+    return lines
+
+
 def minigrid() -> list[str]:
     """Returns the speed of jitted rollouts of MiniGrid and BabyAI."""
     report = load("minigrid")
@@ -596,6 +621,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "atari_returns": partial(returns, "atari"),
     "summary": summary,
     "rollout": rollout,
+    "rollout_forms": rollout_forms,
     "families": families,
     "numpy_interface": numpy_interface,
     "numpy_toy_text": numpy_toy_text,

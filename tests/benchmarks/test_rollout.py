@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import _common, hlo, limit, rollout
+from benchmarks import _common, first_step, forms, hlo, limit, rollout
 
 needs_compiler = pytest.mark.skipif(limit.compiler() is None, reason="no C compiler")
 
@@ -165,3 +165,26 @@ def test_hlo_prints_ours_beside_a_peer(capsys):
     lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
     assert lines["jaxenvs"] == ["gymnax"]
     assert all(int(number) >= 1 for number in lines["while"])
+
+
+def test_every_form_of_a_rollout_is_measured(tmp_path):
+    path = tmp_path / "forms.json"
+    forms.main(
+        ["--ids", "CartPole-v1", "--num-envs", "4", "--steps", "64", "--repeats", "2", "--quiet"]
+        + ["--min-seconds", "0", "--peers", "", "--output", str(path)]
+    )
+    found = json.loads(path.read_text())
+    rows = {entry["contestant"]: entry for entry in found["measurements"]}
+    assert len(rows) == 6
+    lengths = [entry["mean_episode_length"] for entry in rows.values()]
+    assert all(10 < length < 60 for length in lengths)  # of random play, 22
+    assert all(name in forms.table(found) for name in rows)
+
+
+def test_first_steps_are_measured_in_stages(tmp_path):
+    path = tmp_path / "first.json"
+    first_step.main(["--ids", "NChain-v0", "--quiet", "--output", str(path)])
+    found = json.loads(path.read_text())
+    (entry,) = found["measurements"]
+    assert all(entry[part][stage] > 0 for part in first_step.PARTS for stage in first_step.STAGES)
+    assert f"| {first_step.total(entry):.1f} |" in first_step.table(found)
