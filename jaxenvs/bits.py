@@ -59,8 +59,8 @@ def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array
 def choose(mask: jax.Array, draw: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """Returns the index of a true flag of bool[N]: int32[], or 0 if none is true.
 
-    Its rank is `draw(n)`, given the number of true flags, or 1 if there is none. This is for few
-    flags: XLA compiles it to few kernels, without a loop.
+    `draw(n)` returns its rank, given the number of true flags, or 1 if none is true. Meant for
+    short masks: XLA compiles it to a few kernels, without a loop.
     """
     words = _words(mask)
     each = [words[i] for i in range(len(words))]

@@ -223,7 +223,7 @@ def evaluate(
     staggered start are finished first and not counted.
 
     Args:
-        env: N instances; with autoreset disabled, `num_episodes` must be 1.
+        env: N instances, as in `rollout`; with autoreset disabled, `num_episodes` must be 1.
         policy: as in `rollout`.
         num_episodes: k, the number of episodes per instance.
         key: a random key.

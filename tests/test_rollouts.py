@@ -429,7 +429,7 @@ def test_statistics_end_in_the_state_of_the_trajectory(num_steps):
 
 
 @pytest.mark.optimized
-def test_random_statistics_do_not_compute_observations_in_the_loop():
+def test_random_statistics_observe_nothing_in_the_loop():
     env = jaxenvs.make_vec("MinAtar/Breakout-v1", 8)
     start = jaxenvs.rollout(env, None, 0, KEY).state
     loops = {}

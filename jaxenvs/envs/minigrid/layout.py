@@ -92,7 +92,7 @@ class Dice:
         return loops.scan(draw, jnp.ones(n, bool), self.next_words(k)[:, None])[1]
 
     def cell(self, region: jax.Array) -> Place:
-        """Draws a cell of a region, all with the same probability; (0, 0) if there is none."""
+        """Draws a cell of a region uniformly; returns (0, 0) if the region is empty."""
         index = self.choose(region.reshape(-1))
         row, column = divide(index, region.shape[1], limit=region.size)
         return column, row
