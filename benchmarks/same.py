@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = []
     with sources_of(commit) as folder:
         for id, before in play_at(folder, ids):
-            found = problem(id, commit, before)
+            found = problem(id, folder, before)
             print(f"{id}: {found or 'the same'}", flush=True)
             if found:
                 failed.append(id)
@@ -107,21 +107,21 @@ def play_at(folder: Path, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
         for line in process.stdout:
             id, digest = line.split()
             yield id, digest
+    if process.returncode:
+        raise SystemExit(f"playing with the sources in {folder} ended with {process.returncode}.")
 
 
-def problem(id: str, commit: str, before: str) -> str | None:
-    """Returns why a certificate cannot be renewed, if so."""
+def problem(id: str, folder: Path, before: str) -> str | None:
+    """Returns why a certificate cannot be renewed, if so, given the sources in `folder`."""
     certificate = json.loads(certify.path_of(id).read_text())
     module = str(jaxenvs.registry[id].entry_point).partition(":")[0]
 
     def read(path: str) -> str | None:
-        try:
-            return git("show", f"{commit}:{path}").decode()
-        except subprocess.CalledProcessError:
-            return None
+        file = folder / path
+        return file.read_text(encoding="utf-8") if file.is_file() else None
 
     if certificate["sources"] != _sources.digest(module, read):
-        return f"the certificate was not made with the sources of {commit[:8]}"
+        return "the certificate was not made with the sources of that commit"
     return None if play(id) == before else "DIFFERENT"
 
 

@@ -52,9 +52,11 @@ def test_same_compares_with_the_sources_of_a_commit(tmp_path, monkeypatch):
     commit, id = same.git("rev-parse", "HEAD").decode().strip(), "CliffWalking-v1"
     with same.sources_of(commit) as folder:
         ((found, digest),) = same.play_at(folder, [id])
-    assert (found, digest) == (id, same.play(id))
-    assert same.problem(id, commit, "another digest") == "DIFFERENT"
-    other = tmp_path / "certificate.json"
-    other.write_text('{"sources": "of another commit"}')
-    monkeypatch.setattr(certify, "path_of", lambda id: other)
-    assert "was not made with the sources of" in same.problem(id, commit, digest)
+        assert (found, digest) == (id, same.play(id))
+        assert same.problem(id, folder, "another digest") == "DIFFERENT"
+        other = tmp_path / "certificate.json"
+        other.write_text('{"sources": "of another commit"}')
+        monkeypatch.setattr(certify, "path_of", lambda id: other)
+        assert "was not made with the sources of" in same.problem(id, folder, digest)
+        with pytest.raises(SystemExit, match="ended with"):
+            list(same.play_at(folder, ["NoSuchId-v0"]))
