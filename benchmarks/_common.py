@@ -1,6 +1,7 @@
 """Shared parts of the benchmarks: sampling in turn, machine information, reports, and options."""
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -11,7 +12,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,19 @@ def headline(report: dict[str, Any], work: str) -> str:
         f"Python {host['python']}, {versions}; {report['date']}; {work}, "
         f"medians of {report['repeats']}, quartiles in brackets."
     )
+
+
+@contextlib.contextmanager
+def no_compilation_cache() -> Iterator[None]:
+    """Disables the compilation cache on disk, because compile times are measured."""
+    import jax  # see `machine`
+
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
 
 
 def publish(

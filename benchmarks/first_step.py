@@ -12,7 +12,7 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -46,11 +46,11 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     """Measures the ids in `options`; returns the report that is written as JSON."""
     report = _common.new_report("first_step", arguments, [], 1)
     found = {entry["id"]: entry for entry in _common.kept(options.keep, report)}
-    jax.config.update("jax_enable_compilation_cache", False)
     jax.jit(lambda key: jax.random.uniform(key))(jax.random.key(0))  # starts XLA
     for id in options.ids:
+        jax.clear_caches()
         try:
-            found[id] = {"id": id, "num_envs": NUM_ENVS} | first_steps(id)
+            found[id] = first_steps(id)
         except JaxenvsError as error:  # it needs files of the user's
             print(f"note: {id} is skipped: {error}", file=sys.stderr)
             continue
@@ -59,25 +59,26 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     return report | {"measurements": list(found.values())}
 
 
-def first_steps(id: str) -> dict[str, dict[str, float]]:
+def first_steps(id: str) -> dict[str, Any]:
     """Returns processor seconds of each stage of `reset` and `step`."""
-    jax.clear_caches()
-    env, key, seconds = jaxenvs.make_vec(id, NUM_ENVS), jax.random.key(0), {}
-    state, _ = jax.eval_shape(env.reset, key)
-    action = jax.eval_shape(env.action_space.sample, key)
-    calls = {"reset": (env.reset, (key,)), "step": (env.step, (state, action, key))}
-    jax.clear_caches()
-    for name, (call, args) in calls.items():
-        clock = [time.process_time()]
-        traced = jax.jit(call).trace(*args)
-        clock.append(time.process_time())
-        lowered = traced.lower()
-        clock.append(time.process_time())
-        lowered.compile()
-        clock.append(time.process_time())
-        times = (after - before for before, after in itertools.pairwise(clock))
-        seconds[name] = dict(zip(STAGES, times, strict=True))
-    return seconds
+    env, key = jaxenvs.make_vec(id, NUM_ENVS), jax.random.key(0)
+    with _common.no_compilation_cache():
+        reset, (state, _) = _stages(env.reset, key)
+        step, _ = _stages(env.step, state, jax.eval_shape(env.action_space.sample, key), key)
+    return {"id": id, "num_envs": NUM_ENVS, "reset": reset, "step": step}
+
+
+def _stages(call: Callable[..., Any], *args: Any) -> tuple[dict[str, float], Any]:
+    """Returns processor seconds of each stage of a call, and the shapes of its results."""
+    clock = [time.process_time()]
+    traced = jax.jit(call).trace(*args)
+    clock.append(time.process_time())
+    lowered = traced.lower()
+    clock.append(time.process_time())
+    lowered.compile()
+    clock.append(time.process_time())
+    seconds = (after - before for before, after in itertools.pairwise(clock))
+    return dict(zip(STAGES, seconds, strict=True)), traced.out_info
 
 
 def total(entry: dict[str, Any]) -> float:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 import jaxenvs
 from benchmarks import _common
-from benchmarks.rollout import OURS_IN_GYMNAX, Contestant, race
+from benchmarks.rollout import OURS_IN_GYMNAX, Contestant, gymnax_batch, race
 from jaxenvs import prng
 from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS
 
@@ -99,35 +99,9 @@ def ours(id: str, num_envs: int, steps: int) -> Iterator[Contestant]:
 
 def gymnax(id: str, num_envs: int, steps: int) -> Iterator[Contestant]:
     """Yields the forms with gymnax, written as in its README."""
-    import gymnax as library
-    from gymnax.environments import spaces
-
-    env, params = library.make(OURS_IN_GYMNAX[id])
-    space = env.action_space(params)
-
-    def step(carry: Any, keys: Any) -> tuple[Any, Any, Any]:
-        if isinstance(space, spaces.Discrete):
-            action = jax.random.randint(keys[0], (num_envs,), 0, space.n)
-        else:
-            shape = num_envs, *space.shape
-            action = jax.random.uniform(keys[0], shape, jnp.float32, space.low, space.high)
-        observation, state, reward, terminated, truncated, info = jax.vmap(
-            env.step, in_axes=(0, 0, 0, None)
-        )(jax.random.split(keys[1], num_envs), carry[0], action, params)
-        timestep = jaxenvs.TimeStep(
-            observation=observation,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            info=info,
-            final_observation=observation,
-            final_info=info,
-        )
-        return (state, observation), action, timestep
-
-    keys = jax.random.split(jax.random.key(0), num_envs)
-    observation, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
-    loops = _loops("gymnax: ", (state, observation), step, num_envs, steps, in_loop=False)
+    start, step = gymnax_batch(id, num_envs)
+    carry = jax.jit(start)(jax.random.key(0))
+    loops = _loops("gymnax: ", carry, step, num_envs, steps, in_loop=False)
     yield from (loop for loop in loops if STACKS_ALL not in loop.name)
 
 
@@ -164,8 +138,7 @@ def _loops(
     def sums(loop: Any, keys: Any) -> Any:
         carry, total, finished = loop
         new, _, timestep = step(carry, keys)
-        done = timestep.terminated | timestep.truncated
-        return (new, total + timestep.reward, finished + done.astype(jnp.int32)), None
+        return (new, total + timestep.reward, finished + timestep.done.astype(jnp.int32)), None
 
     def users(loop: Any, keys: Any) -> Any:
         (carry, total, finished), _ = sums(loop, keys)
@@ -175,11 +148,10 @@ def _loops(
     def stacks(loop: Any, keys: Any, *, is_all: bool = False) -> Any:
         carry, total, finished = loop
         new, action, timestep = step(carry, keys)
-        done = timestep.terminated | timestep.truncated
         row = carry[1], action, timestep.reward, timestep.terminated, timestep.truncated
         if is_all:
             row = *row, timestep.final_observation, timestep.final_info
-        return (new, total, finished + done.astype(jnp.int32)), row
+        return (new, total, finished + timestep.done.astype(jnp.int32)), row
 
     def stacks_all(loop: Any, keys: Any) -> Any:
         return stacks(loop, keys, is_all=True)

@@ -14,7 +14,6 @@ rewards, and counts the finished episodes. README.md describes how the compariso
 """
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import importlib
@@ -113,7 +112,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     for entry in _common.kept(options.keep, report):
         cases.setdefault((entry["id"], entry["num_envs"]), []).append(entry)
     wanted = itertools.product(options.ids, options.max_steps or [None], options.num_envs)
-    with _no_compilation_cache():
+    with _common.no_compilation_cache():
         for id, max_steps, num_envs in wanted:
             contestants = list(build_contestants(id, num_envs, options, max_steps))
             name = id if max_steps is None else f"{id}, {max_steps} steps"
@@ -195,6 +194,20 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
     Only the actions differ: they are drawn for the whole batch in one call, which is faster than
     `vmap(env.action_space(params).sample)` over more split keys.
     """
+    start, transition = gymnax_batch(id, num_envs)
+
+    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
+        carry, _, timestep = transition(carry, keys)
+        return carry, timestep.reward, timestep.done
+
+    return _compile("gymnax", start, step, num_envs, steps)
+
+
+def gymnax_batch(id: str, num_envs: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Returns `start(key) -> carry` and `step(carry, keys) -> (carry, action, timestep)`.
+
+    The carry is the state and the observation.
+    """
     import gymnax as library
     from gymnax.environments import spaces
 
@@ -211,14 +224,23 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
             return jax.random.randint(key, (num_envs,), 0, space.n)
         return jax.random.uniform(key, (num_envs, *space.shape), jnp.float32, space.low, space.high)
 
-    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
-        step_keys = jax.random.split(keys[1], num_envs)
-        observation, state, reward, terminated, truncated, _ = jax.vmap(
+    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jaxenvs.TimeStep]:
+        step_keys, action = jax.random.split(keys[1], num_envs), sample(keys[0])
+        observation, state, reward, terminated, truncated, info = jax.vmap(
             env.step, in_axes=(0, 0, 0, None)
-        )(step_keys, carry[0], sample(keys[0]), params)
-        return (state, observation), reward, terminated | truncated
+        )(step_keys, carry[0], action, params)
+        timestep = jaxenvs.TimeStep(
+            observation=observation,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            info=info,
+            final_observation=None,  # gymnax has none
+            final_info=None,
+        )
+        return (state, observation), action, timestep
 
-    return _compile("gymnax", start, step, num_envs, steps)
+    return start, step
 
 
 def pgx(id: str, num_envs: int, steps: int) -> Contestant:
@@ -483,17 +505,6 @@ def plot(report: dict[str, Any], path: Path) -> None:
     """Plots steps per second over N, one panel per id; the C loops are horizontal lines."""
     levels = {"limit": ("--", "C loop"), "scalar": (":", "C loop")}
     _common.draw(report, path, "Jitted random-policy rollouts", levels)
-
-
-@contextlib.contextmanager
-def _no_compilation_cache() -> Iterator[None]:
-    """Disables the compilation cache on disk, because compile times are measured."""
-    before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
-    jax.config.update("jax_enable_compilation_cache", False)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_compilation_cache", before)
 
 
 def _missing(peers: Sequence[str]) -> Iterator[str]:

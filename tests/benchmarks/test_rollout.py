@@ -181,7 +181,8 @@ def test_every_form_of_a_rollout_is_measured(tmp_path):
     assert all(name in forms.table(found) for name in rows)
 
 
-def test_first_steps_are_measured_in_stages(tmp_path):
+def test_first_steps_are_measured_in_stages(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax, "clear_caches", lambda: None)  # other tests need what is compiled
     path = tmp_path / "first.json"
     first_step.main(["--ids", "NChain-v0", "--quiet", "--output", str(path)])
     found = json.loads(path.read_text())
