@@ -17,7 +17,7 @@ class Counted(gymnasium.Env):
     action_space = spaces.Discrete(1000)
 
     def __init__(self) -> None:
-        self.life = int.from_bytes(os.urandom(3), "little")
+        self.life = int.from_bytes(os.urandom(4), "little") >> 1
         self.episode = self.count = 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
