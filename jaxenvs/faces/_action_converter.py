@@ -21,8 +21,7 @@ class ActionConverter:
     therefore created over host memory once, and each batch of actions is copied there. That is
     safe because a step has finished before the next one starts.
 
-    `convert` checks structure, shape and dtype. Checking values takes longer, so `check` does that
-    separately, while the step is running.
+    `convert` checks structure, shape and dtype, and `check` the values.
 
     Args:
         env: the environment that takes the actions.

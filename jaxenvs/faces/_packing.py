@@ -49,7 +49,7 @@ class PackedLayout:
         """Returns the tree with each leaf replaced by the name of its field in `record_dtype`."""
         return jax.tree.unflatten(self._treedef, [str(i) for i in range(len(self._leaves))])
 
-    def record_dtype(self, first: str) -> tuple[int, np.dtype]:
+    def record_dtype(self, first: str = "0") -> tuple[int, np.dtype]:
         """Returns a structured dtype for a packed buffer, with one field per leaf.
 
         Reading a field takes a quarter of the time of creating an array over the buffer.
@@ -69,11 +69,6 @@ class PackedLayout:
                 "itemsize": (starts[-1] - starts[0]) * _WORD_BYTES,
             }
         )
-
-    def read(self, words: jax.Array) -> Any:
-        """Returns the packed tree as read-only NumPy arrays; keys are returned as their data."""
-        _, dtype = self.record_dtype("0")
-        return jax.tree.map(np.ndarray((), dtype, np.asarray(words)).__getitem__, self.fields())
 
 
 class _Leaf:

@@ -32,10 +32,9 @@ from jaxenvs.vector.vectorize import VectorizedEnv
 # to one kernel: those of 256 KiB until jax 0.11.
 _PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
 
-# How often to poll for the end of a step before blocking, because a blocked thread takes 20 to
-# 50 us to wake up. This polls for about 60 us, or for 300 us if one kernel leaves a core free. It
-# does not poll if a foreign call may use all cores: that costs HalfCheetah with N = 16 a third.
-_POLLS, _KERNEL_POLLS = (range(400), range(2000)) if num_cores() > 1 else ((), ())
+# How often to poll for the end of a step of another device before blocking, about 60 us, because a
+# blocked thread takes 20 to 50 us to wake up.
+_POLLS = range(400 if num_cores() > 1 else 1)
 
 _KEY_IMPL = "threefry2x32"
 
@@ -60,33 +59,39 @@ class Programs:
     def __init__(self, env: VectorEnv, device: jax.Device) -> None:
         self._env, self._device = env, device
         each = jax.ShapeDtypeStruct((env.num_envs,), jnp.uint32)
-        self._reset = jax.jit(partial(_reset, env))
-        out = jax.eval_shape(self._reset, each, each)
+        out = jax.eval_shape(partial(_reset, env), each, each)
         leaves, treedef = jax.tree.flatten(out)
         self.signature = treedef, [(leaf.shape, leaf.dtype) for leaf in leaves]
-        self._has_compiled, self._polls = False, _POLLS
         self._is_packed = device.platform == "cpu" and _can_pack(out)
+        place = jax.sharding.SingleDeviceSharding(device)  # of NumPy arrays
         if self._is_packed:
-            self._polls = _KERNEL_POLLS
             self._layout = PackedLayout(out)
+            self._fields: RunnerState = self._layout.fields()[0]
+            self._record_dtype = self._layout.record_dtype()[1]
             self._read = _make_packed_reader(self._layout)
             # XLA aborts if a kernel does not read one of its arguments, and an environment may
             # ignore its action. So the output ends with one word of each action array.
             actions = jax.eval_shape(env.action_space.sample, jax.random.key(0))
-            padding = len(jax.tree.leaves(actions))
-            self._pack = jax.jit(lambda out: jnp.pad(self._layout.pack(out), (0, padding)))
-            self._unpack = jax.jit(self._layout.unpack)
-            self._step = jax.jit(in_one_kernel(self._packed_step, env))
-            self._plain_step = jax.jit(partial(self._packed_step, env))
+            self._padding = len(jax.tree.leaves(actions))
+            self._pack, self._unpack = jax.jit(self._packed), jax.jit(self._layout.unpack)
+            self._step = _FewKernels(self._packed_step, env)
+            self._reset = _FewKernels(self._packed_reset, env, in_shardings=place)
         else:
             self._read = _read_arrays
             self._pack = self._unpack = lambda out: out
             self._step = jax.jit(partial(_step, env), donate_argnums=0)
+            self._reset = jax.jit(partial(_reset, env), in_shardings=place)
         self._reset_where = jax.jit(partial(_reset_where, env))
         self._reset_of, self._reset_where_of = jax.jit(_reset), jax.jit(_reset_where)
         self._render = jax.jit(
             lambda state, indices: jax.vmap(lambda index: env.render(state, index))(indices)
         )
+
+    def _packed(self, out: Any) -> jax.Array:
+        return jnp.pad(self._layout.pack(out), (0, self._padding))
+
+    def _packed_reset(self, env: VectorEnv, seed: jax.Array, calls: jax.Array) -> jax.Array:
+        return self._packed(_reset(env, seed, calls))
 
     def _packed_step(self, env: VectorEnv, words: jax.Array, action: Any) -> jax.Array:
         state, _, _ = self._layout.unpack(words)
@@ -95,41 +100,19 @@ class Programs:
 
     def reset(self, seed: np.ndarray, calls: np.ndarray, env: VectorEnv | None = None) -> Any:
         """Resets every instance, as `env` does, an environment with other parameters."""
-        reset = self._reset if env is None else partial(self._reset_of, env)
-        return self._pack(reset(*jax.device_put((seed, calls), self._device)))
+        if env is None:
+            return self._reset(seed, calls)
+        return self._pack(self._reset_of(env, *jax.device_put((seed, calls), self._device)))
 
-    def step(self, out: Any, action: Any, check: Callable[[], None]) -> Any:
-        """Starts a step.
+    def step(self, out: Any, action: Any) -> Any:
+        """Starts a step, or takes it if the device runs programs in the calling thread.
 
         Args:
             out: the output of the last reset or step.
             action: the action, converted by `ActionConverter`.
-            check: raises ActionError if values of the action are invalid. `out` is still valid
-                after that.
         """
-        if not self._is_packed:  # the step reuses the memory of `out`
-            check()
-            return self._step(out[0], action)
-        next_out = self._run_packed_step(out, action)
-        try:
-            check()  # while the device is busy
-        except BaseException:
-            self.wait(next_out)  # it reads the memory that the next actions are written to
-            raise
-        return next_out
-
-    def _run_packed_step(self, words: jax.Array, action: Any) -> jax.Array:
-        if self._has_compiled:
-            return self._step(words, action)
-        self._has_compiled = True
-        if not may_be_one_kernel(self._step.trace(words, action).jaxpr.jaxpr):
-            self._polls = _KERNEL_POLLS if self._env.num_envs == 1 else ()
-            self._step = jax.jit(in_kernels(partial(self._packed_step, self._env)))
-        try:
-            return self._step(words, action)
-        except jax.errors.JaxRuntimeError:  # the step cannot be compiled to one kernel
-            self._step = self._plain_step
-            return self._step(words, action)
+        # Arrays that are not packed are donated: the step reuses their memory.
+        return self._step(out if self._is_packed else out[0], action)
 
     def reset_where(
         self,
@@ -147,8 +130,10 @@ class Programs:
 
     def seeds_and_calls(self, out: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns writable copies of the seeds and the numbers of calls."""
-        state, _, _ = self._layout.read(out) if self._is_packed else out
-        return np.array(state.seed), np.array(state.calls)
+        if not self._is_packed:
+            return np.array(out[0].seed), np.array(out[0].calls)
+        record = np.ndarray((), self._record_dtype, np.asarray(out))
+        return record[self._fields.seed].copy(), record[self._fields.calls].copy()
 
     def env_state(self, out: Any) -> Any:
         """Returns the state of the environment."""
@@ -170,7 +155,7 @@ class Programs:
     def wait(self, out: Any) -> None:
         """Waits until `out` is computed."""
         array = out if self._is_packed else out[1]
-        for _ in self._polls:
+        for _ in _POLLS:
             if array.is_ready():
                 return
         array.block_until_ready()
@@ -182,6 +167,36 @@ class Programs:
         """
         self.wait(out)
         return self._read(out)
+
+
+class _FewKernels:
+    """A program that is compiled to as few CPU kernels as possible when it is first called.
+
+    Args:
+        call: a pure function of an environment and arrays.
+        env: the environment; its parameters become constants of the program.
+        options: of `jax.jit`.
+    """
+
+    def __init__(self, call: Callable[..., jax.Array], env: VectorEnv, **options: Any) -> None:
+        self._call, self._env, self._options = call, env, options
+        self._compiled: Callable[..., jax.Array] | None = None
+
+    def __call__(self, *args: Any) -> jax.Array:
+        if self._compiled is None:
+            self._compiled = self._compile(*args)
+        return self._compiled(*args)
+
+    def _compile(self, *args: Any) -> Callable[..., jax.Array]:
+        plain = partial(self._call, self._env)
+        compiled = jax.jit(in_one_kernel(self._call, self._env), **self._options)
+        if not may_be_one_kernel(compiled.trace(*args).jaxpr.jaxpr):
+            compiled = jax.jit(in_kernels(plain), **self._options)
+        try:
+            compiled.lower(*args).compile()
+        except jax.errors.JaxRuntimeError:
+            return jax.jit(plain, **self._options)
+        return compiled
 
 
 def _make_packed_reader(layout: PackedLayout) -> Callable[[Any], HostTimeStep]:
@@ -301,10 +316,6 @@ def _first_word(leaf: jax.Array) -> jax.Array:
 
 def _keys(env: VectorEnv, seed: jax.Array, calls: jax.Array) -> Any:
     seed_keys = jax.vmap(partial(jax.random.key, impl=_KEY_IMPL))(seed)
-    # XLA runs programs of under 1,000 operations in the calling thread, and JAX's own generator
-    # has few; see `VectorizedEnv._run`.
-    if env.num_envs == 1:
-        return keys.call_keys(seed_keys, calls)
     if isinstance(env, VectorizedEnv):
         return keys.CallKeys(keys=seed_keys, calls=calls)
     return keys.call_keys(prng.as_fast_key(seed_keys), calls)

@@ -27,7 +27,9 @@ def parse_options(
         ParameterError: there is no such option, or its value is not a finite number, or the lower
             bound is above the upper one.
     """
-    given, known = {} if options is None else options, env.parameters
+    if options is None:
+        return {}
+    given, known = options, env.parameters
     names = {option: name for option, name in _PARAMETERS.items() if name in known}
     all_names = [*names, *others]
     unknown = [name for name in given if name not in all_names] if isinstance(given, dict) else []

@@ -1,6 +1,8 @@
 """The class that runs a native `VectorEnv` for every NumPy interface."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import gymnasium
@@ -11,10 +13,13 @@ from jaxenvs import _forks
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._action_converter import ActionConverter
+from jaxenvs.faces._host_device import host_device
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._programs import Programs, programs_for
 from jaxenvs.faces._seeds import parse_seeds
 from jaxenvs.spaces import Dict, Discrete, MultiDiscrete, Space, Tuple
+
+_HANDOVER = 1e-4  # seconds; `send` does not hand shorter steps to another thread
 
 
 class BatchRunner:
@@ -27,7 +32,7 @@ class BatchRunner:
 
     Args:
         env: the environment.
-        device: the device that it runs on; None for the first CPU.
+        device: the device that it runs on; None for the CPU.
         validate: whether to check the values of actions.
         discrete_dtype: the dtype of observations in `Discrete` and `MultiDiscrete` spaces; int64 as
             in Gymnasium's spaces.
@@ -47,21 +52,28 @@ class BatchRunner:
         _forks.check_not_forked()
         self.env = copy_arrays(env)
         self.num_envs = env.num_envs
-        self._device = jax.devices("cpu")[0] if device is None else device
+        self._state_device = device or jax.devices("cpu")[0]
+        on_host = self._state_device.platform == "cpu"
+        self._device = host_device() if on_host else self._state_device
         self._validate = validate
         self._cast = _discrete_caster(env.single_observation_space, discrete_dtype)
         self._converter = ActionConverter(self.env, self._device, self._validate)
         self._programs: Programs | None = None
         self._out: Any = None  # the last output of a program
         self._pending: str | None = None  # the call that started the step in flight
+        self._send_seconds = 0.0  # how long the latest step took that `send` started
+        self._sender: ThreadPoolExecutor | None = None
+        self._sent: Future[Any] | None = None  # the output of the step in flight
         self._closed = False
         _forks.users.add(self)
 
     def close(self) -> None:
         """Drops the state, after waiting for the step in flight."""
-        if self._pending and self._programs is not None:
+        if self._sender is not None:
+            self._sender.shutdown()
+        if self._pending and self._programs is not None and self._sent is None:
             self._programs.wait(self._out)
-        self._pending = self._out = self._programs = None
+        self._pending = self._out = self._programs = self._sender = self._sent = None
         self._closed = True
 
     @property
@@ -125,7 +137,13 @@ class BatchRunner:
         if self._pending or self._programs is None:
             self.check_ready(name)
             raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
-        self._advance(self._programs, actions)
+        programs, action = self._programs, self._convert(actions)
+        if self._device.platform != "cpu" or self._send_seconds < _HANDOVER:
+            self._out = self._timed_step(programs, action)
+        else:
+            if self._sender is None:
+                self._sender = ThreadPoolExecutor(1, "jaxenvs-step")
+            self._sent = self._sender.submit(self._timed_step, programs, action)
         self._pending = name
 
     def step(self, actions: Any) -> HostTimeStep:
@@ -134,12 +152,19 @@ class BatchRunner:
         if self._pending or programs is None:
             self.send(actions)  # raises
         else:
-            self._advance(programs, actions)
+            self._out = programs.step(self._out, self._convert(actions))
         return self._read(programs)  # pyright: ignore[reportArgumentType]
 
-    def _advance(self, programs: Programs, actions: Any) -> None:
-        converter = self._converter
-        self._out = programs.step(self._out, converter.convert(actions), converter.check)
+    def _timed_step(self, programs: Programs, action: Any) -> Any:
+        began = time.perf_counter()
+        out = programs.step(self._out, action)
+        self._send_seconds = time.perf_counter() - began
+        return out
+
+    def _convert(self, actions: Any) -> Any:
+        converted = self._converter.convert(actions)
+        self._converter.check()
+        return converted
 
     def receive(self) -> HostTimeStep:
         """Waits for the step that `send` started.
@@ -156,6 +181,10 @@ class BatchRunner:
                 "step_wait was called without a step in flight.  Call step_async or send first.",
                 "step_wait",
             )
+        if self._sent is not None:
+            wait((self._sent,))  # an interrupt of it leaves the step in flight
+            sent, self._sent, self._pending = self._sent, None, None
+            self._out = sent.result()
         self._pending = None
         return self._read(self._programs)
 
@@ -182,10 +211,12 @@ class BatchRunner:
         Raises:
             ResetNeeded: there was no reset.
         """
-        return self._reset_programs("the state").env_state(self._out)
+        state = self._reset_programs("the state").env_state(self._out)
+        return jax.device_put(state, self._state_device)
 
     def write_state(self, state: Any) -> None:
         """Continues from `state`, which has the structure and shapes of `read_state`'s result."""
+        state = jax.device_put(state, self._device)
         self._out = self._reset_programs("the state").with_env_state(self._out, state)
 
     def _reset_programs(self, name: str) -> Programs:

@@ -368,11 +368,6 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                 f"expected one key for all instances or {self.num_envs} keys, one per instance; got"
                 f" keys of shape {list(key.shape)}.  Use jax.random.split(key, {self.num_envs})."
             )
-        if self.one_kernel and self.num_envs == 1:
-            # XLA runs programs with fewer than 1,000 operations in the calling thread. It hands
-            # larger ones to another thread, which costs 1 to 20 us. JAX's rolled generator counts
-            # as few operations.
-            return self._on_devices(method, key, args)
         return prng.call_with_fast_key(lambda key: self._on_devices(method, key, args), key)
 
     def _on_devices(self, method: Callable[..., Any], key: Any, args: Any) -> Any:

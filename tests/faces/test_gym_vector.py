@@ -7,6 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
 import time
 
 import gymnasium
@@ -679,13 +680,28 @@ def test_step_async_returns_before_the_step_ends():
 
     envs = jaxenvs.make_gym(Slow(), 2)
     envs.reset(seed=0)
-    envs.step(np.zeros(2, np.int32))
+    envs.step_async(np.zeros(2, np.int32))  # which measures how long a step takes
+    envs.step_wait()
     started = time.perf_counter()
     envs.step_async(np.zeros(2, np.int32))
     asked = time.perf_counter() - started
     envs.step_wait()
     waited = time.perf_counter() - started
     assert asked < waited / 2
+
+
+def test_programs_run_in_the_calling_thread():
+    threads = set()
+
+    class Told(CountingEnv):
+        def step(self, state, action, key):
+            jax.debug.callback(lambda: threads.add(threading.get_ident()))
+            return super().step(state, action, key)
+
+    envs = jaxenvs.make_gym(Told(), 2)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, np.int32))
+    assert threads == {threading.get_ident()}
 
 
 def test_calls_out_of_order_raise_gymnasiums_errors():
