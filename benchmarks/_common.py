@@ -10,6 +10,7 @@ import platform
 import re
 import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,6 +66,19 @@ def speeds(
         [sampler.calls * steps / taken for taken in sampler.seconds]
         for sampler, (_, steps) in zip(samplers, contestants, strict=True)
     ]
+
+
+@contextlib.contextmanager
+def burning(count: int) -> Iterator[None]:
+    """Runs other processes that keep a core busy each."""
+    command = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def stepping(step: Callable[[Any], Any], space: Any, num_envs: int) -> Callable[[int], float]:

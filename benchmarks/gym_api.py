@@ -3,6 +3,7 @@
     python -m benchmarks.gym_api --ids CartPole-v1 --num-envs 1,1024
     python -m benchmarks.gym_api --output auto --plot auto      # everything, about ten minutes
     python -m benchmarks.gym_api --quick                        # a trial, under two minutes
+    python -m benchmarks.gym_api --busy --peers vectorized      # beside a learner
     python -m benchmarks.gym_api --variants autoreset_mode=next_step --peers vectorized
 
 Each contestant calls `env.step(actions)` repeatedly, with the same actions, drawn in advance, and
@@ -22,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ REQUIRED = {
     "envpool": {1: 2.5, 16: 4.5, 64: 5.0, 1024: 6.0, 16384: 25.0},
     "vectorized": dict.fromkeys(NUM_ENVS, 1.0) | {1: 2.0, 16: 3.0, 64: 3.0, 1024: 1.2},
 }
+# The same with all cores but one busy.
+REQUIRED_BUSY = {"envpool": {}, "vectorized": dict.fromkeys(NUM_ENVS, 1.5)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +160,10 @@ def measure(
     """Measures everything that `options` select; returns the report that is written as JSON."""
     packages = ("gymnasium", "envpool")
     report = _common.new_report("gym_api", arguments, packages, options.repeats)
+    required, others = REQUIRED, 0
+    if options.busy:
+        required, others = REQUIRED_BUSY, max(1, _common.cores() - 1)
+        report["benchmark"] = "gym_api_busy"
     selected = [c for c in contestants if c.kind in (OURS, *options.peers)]
     selected[1:1] = [ours(variant) for variant in options.variants]
     measurements: list[Measurement] = []
@@ -170,7 +177,8 @@ def measure(
         present = [c for c in selected if not objections[c.name]]
         if not present:
             continue
-        row = race(id, num_envs, present, options.repeats, options.min_seconds)
+        with _common.burning(others):
+            row = race(id, num_envs, present, options.repeats, options.min_seconds)
         if id in options.memory_ids:
             row = [
                 dataclasses.replace(m, **memory(c, id, num_envs))
@@ -181,7 +189,7 @@ def measure(
             line = ", ".join(f"{m.contestant} {_micros(m):.1f}" for m in row)
             print(f"{id} N={num_envs}: {line} µs per call", file=sys.stderr, flush=True)
     report["measurements"] = [dataclasses.asdict(measurement) for measurement in measurements]
-    report["ratios"] = ratios(report["measurements"])
+    report["ratios"] = ratios(report["measurements"], required)
     return report
 
 
@@ -335,17 +343,20 @@ def _megabytes() -> float:
     return total / 2**20
 
 
-def ratios(measurements: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def ratios(
+    measurements: Sequence[dict[str, Any]],
+    bars: Mapping[str, Mapping[int, float]] = REQUIRED,
+) -> list[dict[str, Any]]:
     """Returns the ratios to the faster EnvPool and to Gymnasium's vectorized class.
 
-    A ratio is the median of the ratios within each repetition. `required` is None if no ratio is
-    required.
+    A ratio is the median of the ratios within each repetition. `bars` has what is required of it,
+    by the kind of peer and N.
     """
     rows = []
     groups = itertools.groupby(measurements, key=lambda entry: (entry["id"], entry["num_envs"]))
     for (id, num_envs), group in groups:
         group = list(group)
-        for kind, required in REQUIRED.items():
+        for kind, required in bars.items():
             rivals = [entry for entry in group if entry["kind"] == kind and entry["ours_over_this"]]
             if rivals:
                 best = max(rivals, key=lambda entry: statistics.median(entry["steps_per_second"]))
@@ -429,6 +440,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME=VALUE[,...]",
         help="also measure make_gym with these arguments; the value N stands for num_envs",
     )
+    add("--busy", action="store_true", help="keep all cores but one busy with other processes")
     add("--quick", action="store_true", help="a trial with few cases and repetitions")
     quick = "--quick" in (sys.argv[1:] if arguments is None else arguments)
     parser.set_defaults(**QUICK if quick else {})

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -393,22 +393,37 @@ def agents() -> list[str]:
 
 def numpy_interface() -> list[str]:
     """Returns microseconds per call of `step` with CartPole-v1, and ratios to jaxenvs."""
-    report, sizes = load("gym_api"), (1, 16, 64, 1024, 4096, 16384)
+    report = load("gym_api")
+    envpool = f"EnvPool {version(report, 'envpool')}, the better of 1 and 2 threads"
+    return _calls(report, {"envpool": envpool, "vectorized": _vectorized_class(report)})
 
-    def micros(size: int, contestant: str) -> float:
+
+def numpy_busy() -> list[str]:
+    """Returns the same while other processes keep all cores but one busy."""
+    report = load("gym_api_busy")
+    return _calls(report, {"vectorized": _vectorized_class(report)})
+
+
+def _vectorized_class(report: Report) -> str:
+    return f"Gymnasium {version(report, 'gymnasium')}, its own vectorized class"
+
+
+def _calls(report: Report, peers: Mapping[str, str]) -> list[str]:
+    """Returns microseconds per call of `step` with CartPole-v1: ours, and kinds of peers."""
+    sizes = 1, 16, 64, 1024, 4096, 16384
+
+    def micros(size: int, contestant: str) -> str:
         entry = measured(report, id="CartPole-v1", num_envs=size, contestant=contestant)
-        return size / median(entry["steps_per_second"]) * 1e6
+        return digits(size / median(entry["steps_per_second"]) * 1e6)
 
     lines = header("instances", sizes)
-    lines.append(line("`jaxenvs.make_gym`", [digits(micros(size, OURS)) for size in sizes]))
-    for kind, name in (
-        ("envpool", f"EnvPool {version(report, 'envpool')}, the better of 1 and 2 threads"),
-        ("vectorized", f"Gymnasium {version(report, 'gymnasium')}, its own vectorized class"),
-    ):
-        cells = []
-        for size in sizes:
-            peer = rival(report, kind, id="CartPole-v1", num_envs=size)
-            cells.append(f"{digits(micros(size, peer['contestant']))} ({times([peer['ratio']])})")
+    lines.append(line("`jaxenvs.make_gym`", [micros(size, OURS) for size in sizes]))
+    for kind, name in peers.items():
+        rivals = [rival(report, kind, id="CartPole-v1", num_envs=size) for size in sizes]
+        cells = [
+            f"{micros(size, peer['contestant'])} ({times([peer['ratio']])})"
+            for size, peer in zip(sizes, rivals, strict=True)
+        ]
         lines.append(line(name, cells))
     return lines
 
@@ -623,6 +638,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "rollout": rollout,
     "rollout_forms": rollout_forms,
     "families": families,
+    "numpy_busy": numpy_busy,
     "numpy_interface": numpy_interface,
     "numpy_toy_text": numpy_toy_text,
     "pools": pools,

@@ -3,11 +3,10 @@
 import contextlib
 import functools
 import itertools
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 
 import jaxenvs
+from benchmarks._common import burning
 from benchmarks.host import peers
 from benchmarks.host.environments import Busy, Sleeping, actions, iterations
 from benchmarks.host.record import Record, ratios, slow_stepping, stepping
@@ -28,7 +27,7 @@ def measure(record: Record) -> None:
     per_second = iterations(1.0)
     for case in grid:
         _race(record, *case, per_second, "")
-    with _burning():
+    with burning(1):
         for case in loaded:
             _race(record, *case, per_second, ", a core burning")
     record.note(
@@ -67,14 +66,3 @@ def _race(
         chosen = f"{pool.backend}" + (f" of {pool.num_workers}" if pool.num_workers else "")
     name = f"auto ({chosen}) / Gymnasium Sync"
     record.figure(case, name, ratios(took["Gymnasium Sync"], took["auto"]), TOLERANCE)
-
-
-@contextlib.contextmanager
-def _burning() -> Iterator[None]:
-    """Runs another process that keeps a core busy."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
