@@ -8,9 +8,9 @@ The cases of all parts share the time. A case whose program would probably not c
 left is not begun, and one that has not ended by then is given up; the report says so. It is written
 after each case.
 
-- "rollout": those of `benchmarks.rollout` for three ids, beside gymnax, with the number of kernels
-  that one iteration of the loop launches.
-- "training": PPO on CartPole-v1, beside PureJaxRL where its folder is.
+- "rollout": those of `benchmarks.rollout` for three ids, in turn with gymnax, with the number of
+  kernels that one iteration of the loop launches.
+- "training": PPO on CartPole-v1, in turn with PureJaxRL where its folder is.
 - "pools": pools of processes that the program calls back to.
 - "variants": rollouts with other resets, unrolled scans, and CUDA graphs of more of the loop.
 - "physics": Hopper, HalfCheetah, Ant, and Humanoid with every engine of jaxenvs, and, if it is
@@ -162,7 +162,7 @@ def _run(case: Case, until: float, end: float) -> Result:
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    titles = ("id", "engine", "N", "steps/s", "physics steps/s", "compile, s", "kernels")
+    titles = ("id", "engine", "N", "steps/s", "physics steps/s", "compile, s", "kernels", "times")
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     return "\n".join([headline(report, "steps"), "", *lines, *map(_row, report["measurements"])])
 
@@ -170,7 +170,7 @@ def table(report: dict[str, Any]) -> str:
 def _row(entry: dict[str, Any]) -> str:
     cells = [entry["id"], entry["engine"], f"{entry['num_envs']:,}"]
     if "error" in entry:
-        cells += [entry["error"], "", "", ""]
+        cells += [entry["error"], "", "", "", ""]
     else:
         low, middle, high = quartiles(entry["steps_per_second"])
         cells += [
@@ -178,6 +178,10 @@ def _row(entry: dict[str, Any]) -> str:
             f"{middle * entry['physics_steps']:,.0f}" if "physics_steps" in entry else "",
             f"{entry['compile_seconds']:.1f}",
             str(entry.get("kernels", "")),
+            ", ".join(
+                f"{peer['contestant']} {quartiles(peer['ours_over_this'])[1]:.2f}×"
+                for peer in entry.get("peers", ())
+            ),
         ]
     return f"| {' | '.join(cells)} |"
 
@@ -186,9 +190,9 @@ def _rollouts(options: argparse.Namespace) -> Iterator[Case]:
     """Yields the cases of jaxenvs and gymnax, those with few instances first."""
     for num_envs in options.num_envs or (1024, 16_384, 262_144):
         for id in options.ids or ROLLOUTS:
-            yield _case(_rollout, id, OURS, num_envs, options.steps or 256, rollout.ours)
-            if id in rollout.OURS_IN_GYMNAX and version("gymnax"):
-                yield _case(_rollout, id, "gymnax", num_envs, options.steps or 256, rollout.gymnax)
+            has_peer = id in rollout.OURS_IN_GYMNAX and version("gymnax")
+            makes = (rollout.ours, rollout.gymnax) if has_peer else (rollout.ours,)
+            yield _case(_rollout, id, OURS, num_envs, options.steps or 256, makes)
 
 
 def _variants(options: argparse.Namespace) -> Iterator[Case]:
@@ -197,7 +201,7 @@ def _variants(options: argparse.Namespace) -> Iterator[Case]:
             make = functools.partial(rollout.ours, variant=variant)
             for id in options.ids or ROLLOUTS:
                 name = f"{OURS}[{variant}]"
-                yield _case(_rollout, id, name, num_envs, options.steps or 256, make)
+                yield _case(_rollout, id, name, num_envs, options.steps or 256, (make,))
 
 
 def _trainings(options: argparse.Namespace) -> Iterator[Case]:
@@ -205,10 +209,9 @@ def _trainings(options: argparse.Namespace) -> Iterator[Case]:
     has_peer = (options.purejaxrl / "ppo.py").exists()
     for num_envs, unroll_length in sorted(SIZES.values(), reverse=True):
         if num_envs in (options.num_envs or [num_envs]):
-            for engine in (OURS, "PureJaxRL")[: 1 + has_peer]:
-                chosen = engine, unroll_length, options.purejaxrl
-                steps = options.steps or 524_288
-                yield _case(_training, "CartPole-v1", f"{engine}, PPO", num_envs, steps, chosen)
+            chosen = unroll_length, options.purejaxrl if has_peer else None
+            steps = options.steps or 524_288
+            yield _case(_training, "CartPole-v1", f"{OURS}, PPO", num_envs, steps, chosen)
 
 
 def _pools(options: argparse.Namespace) -> Iterator[Case]:
@@ -255,39 +258,56 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
 
 
 def _rollout(
-    id: str, num_envs: int, steps: int, make: Callable[..., rollout.Contestant], until: float
+    id: str,
+    num_envs: int,
+    steps: int,
+    makes: Sequence[Callable[..., rollout.Contestant]],
+    until: float,
 ) -> Result:
-    """Measures a contestant of `benchmarks.rollout` alone."""
-    contestant = make(id, num_envs, steps)
+    """Measures contestants of `benchmarks.rollout` in turn; the first one is ours."""
+    contestants = [make(id, num_envs, steps) for make in makes]
     options = argparse.Namespace(repeats=5, min_seconds=0.05, steps=steps)
-    (measured,) = rollout.race(id, num_envs, [contestant], options)
-    found = dataclasses.asdict(measured)
-    del found["ours_over_this"]  # there was no other
-    return {**found, "kernels": hlo.kernels_in_longest_loop(hlo.program(contestant))}
+    ours, *peers = (
+        {
+            **dataclasses.asdict(measured),
+            "kernels": hlo.kernels_in_longest_loop(hlo.program(contestant)),
+        }
+        for contestant, measured in zip(
+            contestants, rollout.race(id, num_envs, contestants, options), strict=True
+        )
+    )
+    del ours["ours_over_this"]
+    return {**ours, "peers": peers}
 
 
 def _training(
-    id: str, num_envs: int, steps: int, chosen: tuple[str, int, Path], until: float
+    id: str, num_envs: int, steps: int, chosen: tuple[int, Path | None], until: float
 ) -> Result:
-    """Measures whole training runs."""
+    """Measures whole training runs, in turn with PureJaxRL's if its folder is given."""
     from jaxenvs.training import PPO, make_train
 
-    engine, unroll_length, folder = chosen
+    unroll_length, folder = chosen
     settings: dict[str, Any] = {
         "num_envs": num_envs,
         "unroll_length": unroll_length,
         "total_steps": steps,
     }
-    if engine == OURS:
-        train, make_key = make_train(id, PPO(), **settings), jax.random.key
-    else:
+    trains = {OURS: (make_train(id, PPO(), **settings), jax.random.key)}
+    if folder is not None:
         peers.install()
-        train, make_key = peers.purejaxrl_ppo(folder, settings), jax.random.PRNGKey
-    start = time.perf_counter()
-    program = jax.jit(train).lower(make_key(0)).compile()
-    compile_seconds = time.perf_counter() - start
-    speeds = _speeds(lambda: program(make_key(0)), steps, until)
-    return {"steps_per_second": speeds, "compile_seconds": compile_seconds}
+        trains["PureJaxRL"] = peers.purejaxrl_ppo(folder, settings), jax.random.PRNGKey
+    found = []
+    for name, (train, make_key) in trains.items():
+        start = time.perf_counter()
+        program = jax.jit(train).lower(make_key(0)).compile()
+        compile_seconds = time.perf_counter() - start
+        call = functools.partial(program, make_key(0))
+        found.append({"contestant": name, "compile_seconds": compile_seconds, "call": call})
+    speeds = _speeds([each.pop("call") for each in found], steps, until)
+    for each, speed in zip(found, speeds, strict=True):
+        each["steps_per_second"] = speed
+        each["ours_over_this"] = [a / b for a, b in zip(speeds[0], speed, strict=True)]
+    return {**found[0], "peers": found[1:]}
 
 
 def _pool(id: str, num_envs: int, steps: int, make: Callable[[], Any], until: float) -> Result:
@@ -369,18 +389,22 @@ def _scan(
         state, key, total = program(state, key)
         return total
 
-    speeds = _speeds(call, num_envs * steps, until)
+    (speeds,) = _speeds([call], num_envs * steps, until)
     return {"steps_per_second": speeds, "compile_seconds": compile_seconds}
 
 
-def _speeds(call: Callable[[], Any], steps: int, until: float) -> list[float]:
-    """Returns steps per second of calls until a time, without the first, which takes longer."""
-    speeds = []
-    while not speeds or (time.perf_counter() < until and len(speeds) < MOST_SAMPLES):
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        speeds.append(steps / (time.perf_counter() - start))
-    return speeds[1:] or speeds
+def _speeds(calls: Sequence[Callable[[], Any]], steps: int, until: float) -> list[list[float]]:
+    """Returns steps per second of calls, which take turns until a time.
+
+    The first of each is left out, because it takes longer.
+    """
+    speeds: list[list[float]] = [[] for _ in calls]
+    while not speeds[0] or (time.perf_counter() < until and len(speeds[0]) < MOST_SAMPLES):
+        for call, found in zip(calls, speeds, strict=True):
+            start = time.perf_counter()
+            jax.block_until_ready(call())
+            found.append(steps / (time.perf_counter() - start))
+    return [found[1:] or found for found in speeds]
 
 
 if __name__ == "__main__":

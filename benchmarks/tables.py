@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import jaxenvs
+from benchmarks import first_step
 from benchmarks._common import OURS, RESULTS
 from benchmarks.atari_exact import COMPARED, parts_of
 
@@ -87,21 +88,20 @@ def fill(text: str) -> str:
 
 def summary() -> list[str]:
     """Returns one row for each kind of work, with ratios to other libraries."""
-    steps, calls, hosted, trained = map(load, ("rollout", "gym_api", "host_bridge", "training"))
+    forms, calls, hosted, trained = map(load, ("forms", "gym_api", "host_bridge", "training"))
 
     def row(work: str, ours: str, peers: Iterable[str]) -> str:
         return f"| {work} | {ours} | {', '.join(peers)} |"
 
     cartpole = {"id": "CartPole-v1", "num_envs": 1024}
-    speed = measured(steps, contestant=OURS, **cartpole)["steps_per_second"]
-    gymnax = measured(steps, contestant="gymnax", **cartpole)["ours_over_this"]
+    speed, gymnax = _form(forms, "a user's loop", **cartpole)
     call = measured(calls, contestant=OURS, **cartpole)["steps_per_second"]
     envpool, gym = (rival(calls, kind, **cartpole)["ratio"] for kind in ("envpool", "vectorized"))
     rows = [
         row(
-            "rollout of CartPole-v1 inside `jit`, 1,024 instances",
-            f"{digits(median(speed) / 1e6)} million steps/s",
-            [f"gymnax {times(gymnax)}"],
+            "your own `scan` over `step` of CartPole-v1, 1,024 instances",
+            f"{digits(speed)} million steps/s",
+            [f"gymnax {times(gymnax or ())}"],
         ),
         row(
             "`make_gym(...).step` of CartPole-v1, 1,024 instances",
@@ -217,22 +217,23 @@ def rollout_forms() -> list[str]:
     names = dict.fromkeys(m["contestant"] for m in report["measurements"])
     lines = titles("form", [f"{id}, N = {number:,}" for id, number in cases])
     for name in names:
-        row = []
-        for id, number in cases:
-            case = {"id": id, "num_envs": number}
-            ours, gymnax = (
-                measured(report, contestant=prefix + name, missing_ok=True, **case)
-                for prefix in ("", "gymnax: ")
-            )
-            ratio = gymnax and [
-                a / b
-                for a, b in zip(ours["steps_per_second"], gymnax["steps_per_second"], strict=True)
-            ]
-            speed = digits(median(ours["steps_per_second"]) / 1e6)
-            row.append(speed + (f" (gymnax {times(ratio)})" if ratio else ""))
         if not name.startswith("gymnax"):
+            row = []
+            for id, number in cases:
+                speed, ratio = _form(report, name, id=id, num_envs=number)
+                row.append(digits(speed) + (f" (gymnax {times(ratio)})" if ratio else ""))
             lines.append(line(name, row))
     return lines
+
+
+def _form(report: Report, name: str, **case: Any) -> tuple[float, list[float] | None]:
+    """Returns million steps per second of a form of a rollout, and the ratios to gymnax's."""
+    ours, gymnax = (
+        measured(report, contestant=prefix + name, missing_ok=True, **case)
+        for prefix in ("", "gymnax: ")
+    )
+    ratio = gymnax and ratios(ours["steps_per_second"], gymnax["steps_per_second"])
+    return median(ours["steps_per_second"]) / 1e6, ratio
 
 
 def minigrid() -> list[str]:
@@ -425,6 +426,20 @@ def _calls(report: Report, peers: Mapping[str, str]) -> list[str]:
             for size, peer in zip(sizes, rivals, strict=True)
         ]
         lines.append(line(name, cells))
+    return lines
+
+
+def first_steps() -> list[str]:
+    """Returns processor seconds of the first `reset` and `step` of 64 instances, by family."""
+    families: dict[str, list[tuple[float, str]]] = {}
+    for entry in load("first_step")["measurements"]:
+        family = jaxenvs.registry[entry["id"]].family
+        families.setdefault(family, []).append((first_step.total(entry), entry["id"]))
+    lines = titles("family", ("classes", "median", "most", "id of the most"))
+    for family, found in sorted(families.items(), key=lambda item: max(item[1])):
+        most, id = max(found)
+        middle = median([seconds for seconds, _ in found])
+        lines.append(line(family, (str(len(found)), digits(middle), digits(most), id)))
     return lines
 
 
@@ -645,6 +660,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "bridge": bridge,
     "trainings": trainings,
     "minatar": minatar,
+    "first_steps": first_steps,
     "gpu": gpu,
     "gpu_pools": gpu_pools,
     "gpu_resets": gpu_resets,
