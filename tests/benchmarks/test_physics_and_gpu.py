@@ -1,12 +1,13 @@
 """The measurements of physics and of GPUs, with tiny numbers."""
 
+import dataclasses
 import functools
 import json
 import time
 
 import pytest
 
-from benchmarks import gpu, mujoco_training, physics
+from benchmarks import gpu, mujoco_training, physics, rollout
 
 
 def test_contestants_of_physics_have_equal_threads_and_peers():
@@ -53,6 +54,29 @@ def test_gpu_parts_measure_steps(tmp_path, capsys, monkeypatch):
     assert physics["part"] == "physics" and physics["physics_steps"] == 4
     assert min(*physics["steps_per_second"], *game["steps_per_second"]) > 0
     assert "| Hopper-v5 | c | 2 |" in capsys.readouterr().out
+
+
+def test_gpu_rollouts_and_trainings_have_ratios_to_peers(tmp_path, monkeypatch):
+    def gymnax(*args):
+        return dataclasses.replace(rollout.ours(*args), name="gymnax")
+
+    monkeypatch.setattr(gpu, "MOST_SAMPLES", 3)
+    monkeypatch.setattr(gpu, "version", lambda package: "1.0")
+    monkeypatch.setattr(rollout, "gymnax", gymnax)
+    monkeypatch.setattr(gpu.peers, "install", lambda: None)
+    monkeypatch.setattr(gpu.peers, "purejaxrl_ppo", lambda folder, settings: lambda key: key)
+    (tmp_path / "ppo.py").touch()
+    path = tmp_path / "results.json"
+    chosen = ["--ids", "CartPole-v1", "--num-envs", "4", "--steps", "512", "--quiet"]
+    others = ["--purejaxrl", str(tmp_path), "--output", str(path)]
+    gpu.main(["--only", "rollout,training", *chosen, *others])
+    report = json.loads(path.read_text())
+    assert [entry["part"] for entry in report["measurements"]] == ["rollout", "training"]
+    for entry, name in zip(report["measurements"], ("gymnax", "PureJaxRL"), strict=True):
+        (peer,) = entry["peers"]
+        speeds = zip(entry["steps_per_second"], peer["steps_per_second"], strict=True)
+        assert peer["ours_over_this"] == [a / b for a, b in speeds]
+        assert f"| {name} " in gpu.table(report)
 
 
 def test_gpu_measures_only_what_is_missing_when_resumed(tmp_path, capsys, monkeypatch):
