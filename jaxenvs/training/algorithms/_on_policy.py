@@ -219,17 +219,19 @@ class OnPolicyAlgorithm(Algorithm):
         costs nothing in most unrolls. A `cond` on whether any step was truncated would evaluate
         all T * N values, and under `vmap` over seeds it would always do so.
         """
-        networks, (num_steps, chunk) = context.networks, steps.truncated.shape
+        networks, chunk = context.networks, steps.truncated.shape[1]
         truncated = (steps.truncated & ~steps.terminated).ravel()
         flat = jax.tree.map(
             _flat, (steps.next_observation, jax.tree.map(lambda x: x[:-1], carries))
         )
-        rank = jnp.cumsum(truncated.astype(jnp.int32))  # reaches k at the k-th truncation
+        size, count = truncated.size, jnp.sum(truncated, dtype=jnp.int32)
+        # The positions of truncations, then only `size`. A cumulative sum would be compiled to
+        # dozens of kernels.
+        order = jax.lax.sort(jnp.where(truncated, jnp.arange(size, dtype=jnp.int32), size))
 
         def estimate(carry):
             judged, values = carry
-            ahead = judged + 1 + jnp.arange(chunk, dtype=jnp.int32)
-            positions = jnp.searchsorted(rank, ahead)  # out of range if there are no more
+            positions = jax.lax.dynamic_slice(order, (judged,), (chunk,))
             observation, remembered = jax.tree.map(lambda x: x[positions], flat)
             features = self.normalize_features(
                 networks.features(observation), learner_state.observation_statistics
@@ -238,9 +240,9 @@ class OnPolicyAlgorithm(Algorithm):
             return judged + chunk, values.at[positions].set(value, mode="drop")
 
         _, values = loops.while_loop(
-            lambda carry: carry[0] < rank[-1],
+            lambda carry: carry[0] < count,
             estimate,
-            (jnp.int32(0), jnp.zeros(num_steps * chunk, jnp.float32)),
+            (jnp.int32(0), jnp.zeros(size, jnp.float32)),
         )
         return values.reshape(steps.truncated.shape)
 
