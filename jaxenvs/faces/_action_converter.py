@@ -21,28 +21,16 @@ class ActionConverter:
     therefore created over host memory once, and each batch of actions is copied there. That is
     safe because a step has finished before the next one starts.
 
-    `convert` checks structure, shape and dtype, and `check` the values.
-
     Args:
         env: the environment that takes the actions.
         device: the device that the step runs on.
-        validate: whether `check` checks values.
+        validate: whether to check the values of actions, too.
     """
 
     def __init__(self, env: VectorEnv, device: jax.Device, validate: bool) -> None:
         self._num_envs = env.num_envs
         self._validate = validate
-        self._checks: list[Callable[[], None]] = []
         self.convert = self._make_converter(env.single_action_space, device, "")
-
-    def check(self) -> None:
-        """Checks the values of the most recently converted actions.
-
-        Raises:
-            ActionError: some are out of range or NaN.
-        """
-        for check in self._checks:
-            check()
 
     def _make_converter(self, space: Space, device: jax.Device, path: str) -> Callable[[Any], Any]:
         if isinstance(space, Dict):
@@ -87,10 +75,9 @@ class ActionConverter:
         kinds = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}[dtype.kind]
         host, on_device = _shared_array(shape, dtype, device)
         copyto, casting = np.copyto, "same_kind" if dtype.kind != "u" else "unsafe"
-        last: Any = None  # the most recently converted actions
+        is_valid = _make_value_check(space, host) if self._validate else None
 
         def convert(actions: Any) -> Any:
-            nonlocal last
             if type(actions) is not np.ndarray:
                 actions = _to_array(actions, path)
             if actions.shape != shape or actions.dtype.kind not in kinds:
@@ -100,18 +87,11 @@ class ActionConverter:
                     " instance; env.action_space.sample() returns an example."
                 )
             copyto(host, actions, casting)
-            last = actions
+            if is_valid is not None and not is_valid(actions):
+                raise ActionError(_invalid_values_message(space, actions, path))
             # Without shared memory the transfer is asynchronous, so it needs a copy of its own.
             return host.copy() if on_device is None else on_device
 
-        if self._validate:
-            is_valid = _make_value_check(space, host)
-
-            def check() -> None:
-                if not is_valid(last):
-                    raise ActionError(_invalid_values_message(space, last, path))
-
-            self._checks.append(check)
         return convert
 
 

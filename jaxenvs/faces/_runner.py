@@ -122,7 +122,7 @@ class BatchRunner:
         return self._read(programs)
 
     def send(self, actions: Any, name: str = "step") -> None:
-        """Starts a step and returns immediately.
+        """Starts a step, and returns before a long one ends.
 
         Args:
             actions: [N, ...].
@@ -137,7 +137,7 @@ class BatchRunner:
         if self._pending or self._programs is None:
             self.check_ready(name)
             raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
-        programs, action = self._programs, self._convert(actions)
+        programs, action = self._programs, self._converter.convert(actions)
         if self._device.platform != "cpu" or self._send_seconds < _HANDOVER:
             self._out = self._timed_step(programs, action)
         else:
@@ -152,7 +152,7 @@ class BatchRunner:
         if self._pending or programs is None:
             self.send(actions)  # raises
         else:
-            self._out = programs.step(self._out, self._convert(actions))
+            self._out = programs.step(self._out, self._converter.convert(actions))
         return self._read(programs)  # pyright: ignore[reportArgumentType]
 
     def _timed_step(self, programs: Programs, action: Any) -> Any:
@@ -160,11 +160,6 @@ class BatchRunner:
         out = programs.step(self._out, action)
         self._send_seconds = time.perf_counter() - began
         return out
-
-    def _convert(self, actions: Any) -> Any:
-        converted = self._converter.convert(actions)
-        self._converter.check()
-        return converted
 
     def receive(self) -> HostTimeStep:
         """Waits for the step that `send` started.

@@ -195,7 +195,7 @@ class ClassicVectorEnv(_ClassicBase):
         return self._to_step_result(self._batch.runner.step(actions))
 
     def step_async(self, actions: Any) -> None:
-        """Starts a step and returns immediately, while the device is working."""
+        """Starts a step, and returns before a long one ends."""
         self._batch.runner.send(actions, "step_async")
 
     def step_wait(self) -> tuple[Any, Any, Any, LazyInfoList]:

@@ -175,7 +175,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         return self._to_step_result(self.runner.step(actions))
 
     def step_async(self, actions: Any) -> None:
-        """Starts a step and returns immediately, while the device is working."""
+        """Starts a step, and returns before a long one ends."""
         self.runner.send(actions, "step_async")
 
     def step_wait(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

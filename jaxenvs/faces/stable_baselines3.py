@@ -96,7 +96,7 @@ class JaxVecEnv(VecEnv):
         return timestep.observation
 
     def step_async(self, actions: np.ndarray) -> None:
-        """Starts a step and returns immediately."""
+        """Starts a step, and returns before a long one ends."""
         self._runner.send(actions, "step_async")
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
