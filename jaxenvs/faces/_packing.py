@@ -15,6 +15,14 @@ import numpy as np
 _WORD_BYTES = 4
 
 
+def can_pack(tree: chex.ArrayTree) -> bool:
+    """Returns whether `PackedLayout` knows the dtypes of a tree."""
+    return all(
+        jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or leaf.dtype.kind in "biuf"
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
 class PackedLayout:
     """The layout of a tree in a buffer, uint32[num_words]: packed on the device, read on the host.
 
@@ -31,9 +39,8 @@ class PackedLayout:
     def pack(self, tree: chex.ArrayTree) -> jax.Array:
         """Returns the leaves of `tree` one after the other: uint32[num_words]."""
         leaves = jax.tree.leaves(tree)
-        return jnp.concatenate(
-            [spec.to_words(leaf) for spec, leaf in zip(self._leaves, leaves, strict=True)]
-        )
+        words = [spec.to_words(leaf) for spec, leaf in zip(self._leaves, leaves, strict=True)]
+        return jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)
 
     def unpack(self, words: jax.Array) -> Any:
         """Returns the tree that was packed."""
@@ -73,14 +80,19 @@ class PackedLayout:
 
 class _Leaf:
     def __init__(self, leaf: Any) -> None:
-        self._is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        data = jax.eval_shape(jax.random.key_data, leaf) if self._is_key else leaf
-        self.shape, self.dtype = tuple(data.shape), np.dtype(data.dtype)
+        self._key_impl: Any = None
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.eval_shape(self._key_data, leaf)
+        self.shape, self.dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
         self._size = math.prod(self.shape)
         self.num_words = -(-self._size * self.dtype.itemsize // _WORD_BYTES)
 
+    def _key_data(self, keys: jax.Array) -> jax.Array:
+        self._key_impl = jax.random.key_impl(keys)
+        return jax.random.key_data(keys)
+
     def to_words(self, leaf: Any) -> jax.Array:
-        if self._is_key:
+        if self._key_impl:
             leaf = jax.random.key_data(leaf)
         flat = jnp.asarray(leaf).reshape(-1)
         if self.dtype == np.bool_:
@@ -107,7 +119,7 @@ class _Leaf:
             elif self.dtype != unsigned:
                 flat = jax.lax.bitcast_convert_type(flat, self.dtype)
         leaf = flat.reshape(self.shape)
-        return jax.random.wrap_key_data(leaf, impl="threefry2x32") if self._is_key else leaf
+        return jax.random.wrap_key_data(leaf, impl=self._key_impl) if self._key_impl else leaf
 
     def _shifts(self, lanes: int) -> np.ndarray:
         return np.arange(lanes, dtype=np.uint32)[None] * np.uint32(8 * self.dtype.itemsize)

@@ -7,7 +7,6 @@ passed as separate arrays, with its state donated.
 
 import contextlib
 import ctypes
-import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -22,15 +21,15 @@ from jaxenvs._machine import num_cores
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RenderError
 from jaxenvs.faces._host_timestep import HostTimeStep
-from jaxenvs.faces._packing import PackedLayout
-from jaxenvs.vector.kernels import in_kernels, in_one_kernel, may_be_one_kernel
+from jaxenvs.faces._kernels import in_kernels, in_one_kernel, may_be_one_kernel
+from jaxenvs.faces._packing import PackedLayout, can_pack
 from jaxenvs.vector.vectorize import VectorizedEnv
 
 # The size up to which a batch is passed as one buffer. Measured with classic control on two CPU
 # cores, that saves a third to two thirds of the time at 512 KiB (CartPole with N = 8,192) and
 # little at twice the size. XLA splits larger operations among threads and then cannot compile them
 # to one kernel: those of 256 KiB until jax 0.11.
-_PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
+_PACKED_WORDS = (128 if jax.__version_info__ >= (0, 11) else 60) * 2**10
 
 # How often to poll for the end of a step of another device before blocking, about 60 us, because a
 # blocked thread takes 20 to 50 us to wake up.
@@ -62,17 +61,14 @@ class Programs:
         out = jax.eval_shape(partial(_reset, env), each, each)
         leaves, treedef = jax.tree.flatten(out)
         self.signature = treedef, [(leaf.shape, leaf.dtype) for leaf in leaves]
-        self._is_packed = device.platform == "cpu" and _can_pack(out)
+        layout = PackedLayout(out) if device.platform == "cpu" and can_pack(out) else None
+        self._is_packed = layout is not None and layout.num_words <= _PACKED_WORDS
         place = jax.sharding.SingleDeviceSharding(device)  # of NumPy arrays
-        if self._is_packed:
-            self._layout = PackedLayout(out)
+        if layout and self._is_packed:
+            self._layout = layout
             self._fields: RunnerState = self._layout.fields()[0]
             self._record_dtype = self._layout.record_dtype()[1]
             self._read = _make_packed_reader(self._layout)
-            # XLA aborts if a kernel does not read one of its arguments, and an environment may
-            # ignore its action. So the output ends with one word of each action array.
-            actions = jax.eval_shape(env.action_space.sample, jax.random.key(0))
-            self._padding = len(jax.tree.leaves(actions))
             self._pack, self._unpack = jax.jit(self._packed), jax.jit(self._layout.unpack)
             self._step = _FewKernels(self._packed_step, env)
             self._reset = _FewKernels(self._packed_reset, env, in_shardings=place)
@@ -88,15 +84,14 @@ class Programs:
         )
 
     def _packed(self, out: Any) -> jax.Array:
-        return jnp.pad(self._layout.pack(out), (0, self._padding))
+        return jnp.pad(self._layout.pack(out), (0, 1))  # see `in_one_kernel`
 
     def _packed_reset(self, env: VectorEnv, seed: jax.Array, calls: jax.Array) -> jax.Array:
-        return self._packed(_reset(env, seed, calls))
+        return self._layout.pack(_reset(env, seed, calls))
 
     def _packed_step(self, env: VectorEnv, words: jax.Array, action: Any) -> jax.Array:
         state, _, _ = self._layout.unpack(words)
-        words = self._layout.pack(_step(env, state, action))
-        return jnp.concatenate([words, *map(_first_word, jax.tree.leaves(action))])
+        return self._layout.pack(_step(env, state, action))
 
     def reset(self, seed: np.ndarray, calls: np.ndarray, env: VectorEnv | None = None) -> Any:
         """Resets every instance, as `env` does, an environment with other parameters."""
@@ -173,7 +168,7 @@ class _FewKernels:
     """A program that is compiled to as few CPU kernels as possible when it is first called.
 
     Args:
-        call: a pure function of an environment and arrays.
+        call: a pure function of an environment and arrays to uint32[n]. One word follows.
         env: the environment; its parameters become constants of the program.
         options: of `jax.jit`.
     """
@@ -195,7 +190,7 @@ class _FewKernels:
         try:
             compiled.lower(*args).compile()
         except jax.errors.JaxRuntimeError:
-            return jax.jit(plain, **self._options)
+            return jax.jit(lambda *args: jnp.pad(plain(*args), (0, 1)), **self._options)
         return compiled
 
 
@@ -310,27 +305,8 @@ def _with_final(timestep: TimeStep) -> TimeStep:
     return timestep.replace(final_observation=timestep.observation, final_info=timestep.info)
 
 
-def _first_word(leaf: jax.Array) -> jax.Array:
-    return leaf.reshape(-1)[:1].astype(jnp.uint32)
-
-
 def _keys(env: VectorEnv, seed: jax.Array, calls: jax.Array) -> Any:
     seed_keys = jax.vmap(partial(jax.random.key, impl=_KEY_IMPL))(seed)
     if isinstance(env, VectorizedEnv):
         return keys.CallKeys(keys=seed_keys, calls=calls)
     return keys.call_keys(prng.as_fast_key(seed_keys), calls)
-
-
-def _can_pack(out: Any) -> bool:
-    """Returns whether `out` is small and its dtypes can be packed into words."""
-    size = 0
-    for leaf in jax.tree.leaves(out):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            if "fry" not in str(leaf.dtype):
-                return False
-            size += 8 * math.prod(leaf.shape)
-        elif leaf.dtype.kind not in "biuf":
-            return False
-        else:
-            size += leaf.dtype.itemsize * math.prod(leaf.shape)
-    return size <= _PACKED_BYTES

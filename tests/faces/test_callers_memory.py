@@ -92,7 +92,7 @@ def batch(stack, mode):
 @pytest.fixture(params=every_nth(2, ["packed", "arrays"]))
 def way(request, monkeypatch):
     if request.param == "arrays":
-        monkeypatch.setattr(_programs, "_PACKED_BYTES", -1)
+        monkeypatch.setattr(_programs, "_PACKED_WORDS", -1)
     _programs._cached_programs.cache_clear()
     yield
     _programs._cached_programs.cache_clear()
