@@ -291,9 +291,13 @@ def _advance(
     finished = timestep.done & counts
     one = counts.astype(jnp.float32)
     rewards = [reward.astype(jnp.float32) * one for reward in jax.tree.leaves(timestep.reward)]
-    running = state.running + jnp.stack([*rewards, one])
     old = state.statistics
     count = old.count + finished.astype(jnp.int32)
+    if jax.default_backend() != "cpu":
+        # The sums are a kernel of their own. Without the barrier, XLA computes these again in it,
+        # and copies the state that they depend on.
+        rewards, finished, count = jax.lax.optimization_barrier((rewards, finished, count))
+    running = state.running + jnp.stack([*rewards, one])
     deviation = running - old.mean
     weight = finished.astype(jnp.float32)
     mean = old.mean + deviation * (weight / jnp.maximum(count, 1).astype(jnp.float32))[None]

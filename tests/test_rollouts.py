@@ -429,6 +429,15 @@ def test_statistics_end_in_the_state_of_the_trajectory(num_steps):
 
 
 @pytest.mark.optimized
+def test_statistics_on_a_gpu_are_those_of_a_cpu(monkeypatch):
+    env = counters()
+    expected = rollouts.rollout(env, None, 13, KEY).statistics
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # its programs, run on the CPU
+    found = rollouts.rollout(env, None, 13, KEY, outputs="statistics").statistics
+    chex.assert_trees_all_equal(found, expected)
+    assert found["count"] > 0
+
+
 def test_random_statistics_observe_nothing_in_the_loop():
     env = jaxenvs.make_vec("MinAtar/Breakout-v1", 8)
     start = jaxenvs.rollout(env, None, 0, KEY).state
