@@ -132,8 +132,8 @@ def _loops(
             loop, stacked = jax.lax.scan(one, (carry, *zeros), rows)
             return loop[0], loop[1], loop[2].sum(), stacked
 
-        compiled = jax.jit(run).lower(start, jax.random.key(0)).compile()
-        return lambda carry, key: compiled(carry, key)[:3]
+        program = jax.jit(run)
+        return lambda carry, key: program(carry, key)[:3]
 
     def sums(loop: Any, keys: Any) -> Any:
         carry, total, finished = loop

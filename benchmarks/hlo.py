@@ -106,7 +106,10 @@ def kernels_in_longest_loop(text: str) -> int:
     in_small_calls = _computations_in_small_calls(text)
     return max(
         (
-            sum(kind not in _FREE for _, kind in _INSTRUCTION.findall(body))
+            sum(
+                kind not in _FREE and not kind.endswith("-done")
+                for _, kind in _INSTRUCTION.findall(body)
+            )
             for name, body in _computations(text).items()
             if name in bodies - in_small_calls
         ),

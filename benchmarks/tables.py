@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import jaxenvs
-from benchmarks import first_step
+from benchmarks import first_step, gpu_kernels
 from benchmarks._common import OURS, RESULTS
 from benchmarks.atari_exact import COMPARED, parts_of
 
@@ -164,6 +164,11 @@ def gpu_resets() -> list[str]:
         cases = [measured(report, id=id, num_envs=n, contestant=contestant) for n in sizes]
         lines.append(line(name, [digits(median(c["steps_per_second"]) / 1e6) for c in cases]))
     return lines
+
+
+def kernels_on_gpu() -> list[str]:
+    """Returns the kernels that each step of a rollout launches on a GPU."""
+    return gpu_kernels.table(load("gpu_kernels")).splitlines()
 
 
 def gpu_pools() -> list[str]:
@@ -662,6 +667,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "minatar": minatar,
     "first_steps": first_steps,
     "gpu": gpu,
+    "gpu_kernels": kernels_on_gpu,
     "gpu_pools": gpu_pools,
     "gpu_resets": gpu_resets,
     "minigrid": minigrid,

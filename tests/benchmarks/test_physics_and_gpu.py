@@ -5,9 +5,12 @@ import functools
 import json
 import time
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental import topologies
 
-from benchmarks import gpu, mujoco_training, physics, rollout
+from benchmarks import gpu, gpu_kernels, mujoco_training, physics, rollout
 
 
 def test_contestants_of_physics_have_equal_threads_and_peers():
@@ -125,3 +128,27 @@ def test_gpu_report_says_what_was_not_measured(failure, tmp_path, monkeypatch):
     assert second["error"] == "no time was left"  # its program took 100 seconds to compile
     slow, wrong = "it had not ended when the time was over", "ValueError: no such thing"
     assert third["error"] == (slow if failure == "slow" else wrong)
+
+
+def test_kernels_are_those_of_one_step_of_a_rollout():
+    def run(carry, key):
+        def step(carry, key):
+            return jnp.sort(carry) + jax.random.uniform(key), None
+
+        return jax.lax.scan(step, carry, jax.random.split(key, 5))[0]
+
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    one = gpu_kernels.kernels(rollout.Contestant("", jnp.zeros(64), run), place)
+    twice = gpu_kernels.kernels(
+        rollout.Contestant("", jnp.zeros(64), lambda carry, key: run(run(carry, key), key)), place
+    )
+    assert 2 <= one == twice < 40
+
+
+def test_kernels_without_a_plugin_name_what_to_install(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise NotImplementedError("topology not implemented for cuda")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", refuse)
+    with pytest.raises(SystemExit, match="pip install --no-deps jax-cuda12-plugin"):
+        gpu_kernels.main(["--quiet"])
