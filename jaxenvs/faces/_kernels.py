@@ -41,9 +41,7 @@ def in_one_kernel(call: Callable[..., jax.Array], env: Any) -> Callable[..., jax
         env,
         is_leaf=lambda node: isinstance(node, VectorizedEnv),
     )
-    return _kernel(
-        lambda *args: jnp.append(call(env, *args), _word_of(jax.tree.leaves(args))),
-    )
+    return _kernel(lambda *args: jnp.append(call(env, *args), _word_of(jax.tree.leaves(args))))
 
 
 def in_kernels(call: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
@@ -93,6 +91,7 @@ def _part(
     operands: list[jax.Array],
     word: list[jax.Array],
 ) -> list[jax.Array]:
+    """Computes what `in_kernels` wants of a kernel, and a word that depends on all operands."""
     found = _evaluate(program, equations, wanted, dict(zip(read, operands, strict=True)))
     last = _word_of([*operands, *word])
     return [jnp.append(found[0], last)] if is_last else [*found, last]

@@ -39,8 +39,9 @@ class PackedLayout:
     def pack(self, tree: chex.ArrayTree) -> jax.Array:
         """Returns the leaves of `tree` one after the other: uint32[num_words]."""
         leaves = jax.tree.leaves(tree)
-        words = [spec.to_words(leaf) for spec, leaf in zip(self._leaves, leaves, strict=True)]
-        return jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)
+        return jnp.concatenate(
+            [spec.to_words(leaf) for spec, leaf in zip(self._leaves, leaves, strict=True)]
+        )
 
     def unpack(self, words: jax.Array) -> Any:
         """Returns the tree that was packed."""
