@@ -428,7 +428,6 @@ def test_statistics_end_in_the_state_of_the_trajectory(num_steps):
     assert short.state.steps == num_steps
 
 
-@pytest.mark.optimized
 def test_statistics_on_a_gpu_are_those_of_a_cpu(monkeypatch):
     env = counters()
     expected = rollouts.rollout(env, None, 13, KEY).statistics
@@ -438,6 +437,7 @@ def test_statistics_on_a_gpu_are_those_of_a_cpu(monkeypatch):
     assert found["count"] > 0
 
 
+@pytest.mark.optimized
 def test_random_statistics_observe_nothing_in_the_loop():
     env = jaxenvs.make_vec("MinAtar/Breakout-v1", 8)
     start = jaxenvs.rollout(env, None, 0, KEY).state
