@@ -7,41 +7,32 @@ Both functions are pure. They describe a single instance and return the same pyt
 """
 
 import abc
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     Generic,
     Literal,
     Self,
     TypeVar,
-    Union,
     dataclass_transform,
-    get_args,
-    get_origin,
 )
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jaxenvs import struct
 from jaxenvs.calls import checked_reset, checked_step
 from jaxenvs.errors import (
-    ParameterError,
     RenderError,
     UnknownParameterError,
-    VectorizeError,
     WrapperError,
-    describe,
 )
+from jaxenvs.parameters import Parameterized
 from jaxenvs.spaces import Space
 
 S = TypeVar("S")
@@ -113,7 +104,7 @@ class TimeStep:
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
-class Environment(abc.ABC, Generic[S]):
+class Environment(Parameterized, abc.ABC, Generic[S]):
     """One instance of a task: an immutable pytree whose fields are the task's parameters.
 
     Fields are pytree leaves, so you can replace, vmap and differentiate them without recompiling.
@@ -126,9 +117,6 @@ class Environment(abc.ABC, Generic[S]):
     have the structure, shapes and kinds of `action_space`, and `StateError` if the state is another
     environment's.
     """
-
-    # The field that contains further parameters, such as those of a wrapped environment.
-    inner_parameters: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -192,37 +180,6 @@ class Environment(abc.ABC, Generic[S]):
     def time_limit(self) -> chex.Numeric | None:
         """The number of steps after which an episode is truncated; None without a time limit."""
         return None
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters by name, including those of wrapped environments."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
-        }
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self._changed_parameters())})"
-
-    def _changed_parameters(self) -> list[str]:
-        """Returns `name=value` for every parameter that differs from its default."""
-        return [
-            f"{field.name}={_brief(getattr(self, field.name))}"
-            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
-            if getattr(self, field.name) is not field.default
-        ]
-
-    def replace(self, **changes: Any) -> Self:
-        """Returns a copy with some parameters changed: `env.replace(gravity=3.7)`.
-
-        Compiled programs are reused if the field is not static and the new value has the same type
-        as the old one. To `jit`, a Python float and a `jnp.float32` are different types.
-
-        Raises:
-            UnknownParameterError: there is no such field. The message suggests the closest name.
-            ParameterError: the parameter is a number and the new value is not.
-        """
-        return dataclasses.replace(self, **checked_parameters(type(self), changes))  # pyright: ignore[reportArgumentType]
 
 
 class Wrapper(Environment[S]):
@@ -289,27 +246,6 @@ class Wrapper(Environment[S]):
     @property
     def time_limit(self) -> chex.Numeric | None:
         return self.env.time_limit
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        own = super().parameters
-        return {**self.env.parameters, **{name: own[name] for name in own if name != "env"}}
-
-    def __repr__(self) -> str:
-        own = [text for text in self._changed_parameters() if not text.startswith("env=")]
-        return f"{type(self).__name__}({', '.join([repr(self.env), *own])})"
-
-    def replace(self, **changes: Any) -> Self:
-        """Returns a copy with some parameters changed, in the wrapper or in what it wraps.
-
-        Names that are not fields of the wrapper are passed to the wrapped environment's `replace`.
-        """
-        own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
-        inner = {name: value for name, value in changes.items() if name not in own}
-        outer = {name: value for name, value in changes.items() if name in own}
-        if inner:
-            outer["env"] = outer.get("env", self.env).replace(**inner)
-        return super().replace(**outer)
 
 
 class VectorEnv(abc.ABC, Generic[S]):
@@ -418,118 +354,6 @@ class VectorEnv(abc.ABC, Generic[S]):
 
 
 Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> action
-
-
-def is_number(field: dataclasses.Field) -> bool:
-    """Returns whether a parameter is a single number, by its default or its type."""
-    kinds: Any = [field.type]
-    if isinstance(field.type, str):  # from __future__ import annotations
-        kinds = map(str.strip, field.type.split("|"))
-    elif get_origin(field.type) in (Union, UnionType):
-        kinds = get_args(field.type)
-    kinds = {getattr(kind, "__name__", kind) for kind in kinds} - {"None", "NoneType"}
-    return not struct.is_static(field) and (
-        isinstance(field.default, int | float) or kinds <= {"int", "float", "bool"}
-    )
-
-
-def check_numbers(env: Any, axes: Any = None) -> None:
-    """Checks that parameters that are numbers are not arrays, also those of wrapped environments.
-
-    Args:
-        env: the environment of each instance of a batch, or the wrapper of a whole batch.
-        axes: a tree like `env`: 0 if a parameter has a row per instance, otherwise None. None if
-            instances cannot differ.
-
-    Raises:
-        VectorizeError: a number is an array, or a row has more than one.
-    """
-    for field in filter(is_number, dataclasses.fields(env)):
-        name, value = field.name, getattr(env, field.name)
-        is_batched = getattr(axes, name, None) is not None
-        if getattr(value, "ndim", 0) > is_batched:
-            expected, fix = "a number", f'Pass batched=["{name}"] for a number per instance'
-            if is_batched:
-                expected, fix = "a number per instance", f"Pass an array of shape [{len(value)}]"
-            elif axes is None:
-                fix = "All instances share it"
-            raise VectorizeError(
-                f"{type(env).__name__} got {name} of {describe(value)}; expected {expected}."
-                f"  {fix}."
-            )
-    inner = getattr(env, "inner_parameters", None)
-    if inner is not None:
-        check_numbers(getattr(env, inner), getattr(axes, inner, None))
-
-
-def checked_parameters(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks numeric parameters of `cls` and converts float64 arrays to float32.
-
-    Returns:
-        `params` with float64 arrays replaced by float32 arrays, the dtype of states.
-
-    Raises:
-        ParameterError: a parameter's default is a number and its value is not.
-    """
-    defaults = {
-        field.name: field.default
-        for field in dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-        if isinstance(field.default, int | float) and not struct.is_static(field)
-    }
-    numbers = dict(params)
-    for name in defaults.keys() & numbers.keys():
-        value = params[name]
-        dtype = getattr(value, "dtype", None)
-        is_number = not isinstance(
-            value, str | bytes | complex | dict | set | list | tuple | type(None)
-        )
-        if dtype is not None:
-            is_number &= jnp.issubdtype(dtype, np.number) or dtype == np.bool_
-            is_number &= not jnp.issubdtype(dtype, np.complexfloating)
-        if not is_number:
-            raise ParameterError(
-                f"{cls.__name__} got {name}={value!r:.60}; expected a number such as"
-                f" {defaults[name]}, or an array of numbers if the parameter is batched."
-            )
-        if dtype == np.float64:
-            numbers[name] = value.astype(np.float32)
-    return numbers
-
-
-def check_time_limit(name: str, limit: Any) -> None:
-    """Checks that `limit` is a number of steps, or an array with one number per instance.
-
-    Skips values that are not known yet, such as tracers. `name` identifies the owner of the limit
-    in the error message.
-
-    Raises:
-        ParameterError: the limit is not an integer from 1 to 2**31 - 1.
-    """
-    is_array = isinstance(limit, jax.Array | np.ndarray | np.generic)
-    if isinstance(limit, Tracer) or not (
-        is_array or limit is None or isinstance(limit, int | float | complex | str | list | tuple)
-    ):
-        return  # not known yet
-    value = np.asarray(limit)
-    if (
-        value.dtype.kind not in "iu"
-        or value.ndim > (1 if is_array else 0)
-        or not ((value >= 1) & (value < 2**31)).all()
-    ):
-        raise ParameterError(
-            f"{name} got the time limit {limit!r:.60}; it must be an integer, at least 1 and below"
-            " 2**31.  To remove an id's time limit, pass time_limit=None to make."
-        )
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, str | Space):
-        return repr(value)
-    if hasattr(value, "shape"):
-        return describe(value) if value.shape else f"{value}"
-    if dataclasses.is_dataclass(value):
-        return f"{type(value).__name__}(...)"
-    return getattr(value, "__name__", f"{value}")  # functions and classes
 
 
 def _not_an_environment(wrapper: str, env: Any) -> str:

@@ -15,7 +15,7 @@ from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
 from jaxenvs._machine import num_cores
 from jaxenvs.catalog.suites import register_suite_id
-from jaxenvs.core import AutoresetMode, Environment, VectorEnv, check_time_limit, checked_parameters
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import (
     ParameterError,
     PoolError,
@@ -25,6 +25,7 @@ from jaxenvs.errors import (
     closest,
 )
 from jaxenvs.meshes import check_mesh
+from jaxenvs.parameters import check_time_limit, checked_parameters
 from jaxenvs.registry import EnvSpec, find, registry, unlisted
 from jaxenvs.struct import is_traced
 from jaxenvs.vector.vectorize import vectorize

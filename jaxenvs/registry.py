@@ -86,7 +86,7 @@ def register(
             f'register("{id}") got the entry point {entry_point!r}; pass "module:Class" or a class.'
         )
     if time_limit is not None and not (type(time_limit) is int and 0 < time_limit < 2**31):
-        from jaxenvs.core import check_time_limit  # imports JAX, which is not always needed
+        from jaxenvs.parameters import check_time_limit  # imports JAX, which is not always needed
 
         check_time_limit(f'register("{id}")', time_limit)
     spec = EnvSpec(

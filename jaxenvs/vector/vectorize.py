@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxenvs import keys, loops, prng, struct
 from jaxenvs.calls import call_with_state, check_order, without_checks
 from jaxenvs.chunks import overwrite_where
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, check_numbers
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 from jaxenvs.errors import (
     RandomKeyError,
     UnknownParameterError,
@@ -28,6 +28,7 @@ from jaxenvs.errors import (
     describe,
 )
 from jaxenvs.meshes import check_mesh, mesh_from_data, mesh_to_data
+from jaxenvs.parameters import check_numbers
 from jaxenvs.spaces import Space
 from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select

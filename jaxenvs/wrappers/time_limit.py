@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.core import TimeStep, Wrapper, check_time_limit
+from jaxenvs.core import TimeStep, Wrapper
 from jaxenvs.errors import WrapperError
+from jaxenvs.parameters import check_time_limit
 from jaxenvs.struct import is_traced
 
 

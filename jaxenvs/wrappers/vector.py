@@ -16,8 +16,8 @@ from jaxenvs.core import (
     TimeStep,
     VectorEnv,
     Wrapper,
-    check_numbers,
 )
+from jaxenvs.parameters import check_numbers
 from jaxenvs.spaces import Space
 
 

@@ -13,8 +13,9 @@ import pytest
 
 import jaxenvs
 from jaxenvs import spaces, wrappers
-from jaxenvs.core import Environment, TimeStep, is_number
+from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ActionError, RandomKeyError, UnknownParameterError, VectorizeError
+from jaxenvs.parameters import is_number
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import NormalizeReward
 from tests.ids import one_id_per_class
