@@ -6,6 +6,7 @@ computes their rows in chunks of fixed size, and scatters the results back. Both
 same results; only the cost differs.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,6 +23,24 @@ from jaxenvs.struct import select
 # (params, indices int32[n]) -> the new rows of these instances, [n, ...]. Indices may be out of
 # range.
 ComputeAt = Callable[[Any, jax.Array], chex.ArrayTree]
+
+
+@dataclasses.dataclass(frozen=True)
+class Resets:
+    """How many rows of a batch to compute per pass."""
+
+    chunk: int | None = None  # rows; None chooses by the size of the batch and the platform
+    select_up_to: int = 0  # rows, up to which all are computed, and the needed ones selected
+
+    def overwrite(self, compute_at: ComputeAt, needed: jax.Array, params: Any, old: Any) -> Any:
+        """Is `overwrite_where` with a chunk for this batch."""
+        number = len(needed)
+        chunk = self.chunk
+        if chunk is None and number > self.select_up_to:
+            chunk = choose_chunk(number)
+        # Use at least two rows, because compilers round differently for arrays with one element.
+        chunk = None if chunk is None else min(max(2, chunk), number)
+        return overwrite_where(compute_at, chunk, needed, params, old)
 
 
 def overwrite_where(
@@ -55,6 +74,20 @@ def overwrite_where(
         return overwrite(*primals), jax.jvp(by_selection, primals, tangents)[1]
 
     return overwrite(needed, params, old)
+
+
+def choose_chunk(num_envs: int) -> int | None:
+    """Returns how many instances to reset per pass.
+
+    None means to reset all N instances at every step, without a loop.
+
+    On CPU, a chunk of 8 to 64 rows is as fast as any other, or faster, from N = 16 to 16,384. This
+    was measured with CartPole, Taxi, Blackjack, and Acrobot. On other platforms, a loop condition
+    may cost a round trip to the host.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    return min(num_envs, max(8, min(64, num_envs // 16)))
 
 
 def _compute_all(

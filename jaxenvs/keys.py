@@ -11,12 +11,16 @@ rules keep all draws independent:
 Each purpose has its own domain; an index distinguishes the keys within a domain.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import chex
 import jax
 
 from jaxenvs import prng, struct
+from jaxenvs.errors import RandomKeyError
+
+T = TypeVar("T")
 
 _RESET = 0x52455345
 _STAGGER = 0x53544147
@@ -63,6 +67,23 @@ def evaluation_key(key: chex.PRNGKey, index: Any) -> chex.PRNGKey:
     return prng.derive(key, _EVALUATION, index)
 
 
+def checked_keys(key: Any, num_envs: int) -> Any:
+    """Returns the key of a batch: one for all instances, or [N] keys, one per instance.
+
+    Raises:
+        RandomKeyError: it is not a key, or the number of keys is neither 1 nor N.
+    """
+    if isinstance(key, CallKeys):
+        return key
+    key = prng.as_typed_key(key)
+    if key.shape not in ((), (num_envs,)):
+        raise RandomKeyError(
+            f"expected one key for all instances or {num_envs} keys, one per instance; got keys of"
+            f" shape {list(key.shape)}.  Use jax.random.split(key, {num_envs})."
+        )
+    return key
+
+
 @struct.pytree_dataclass
 class CallKeys:
     """The [N] keys of `call_keys`, derived when indexed, because resets need only a few of them."""
@@ -76,6 +97,14 @@ class CallKeys:
 
     def __getitem__(self, rows: Any) -> chex.PRNGKey:
         return call_keys(self.keys[rows], self.calls[rows])
+
+
+def call_with_fast_keys(call: Callable[[Any], T], key: Any) -> T:
+    """Is `prng.call_with_fast_key`, for `CallKeys`, too."""
+    if not isinstance(key, CallKeys):
+        return prng.call_with_fast_key(call, key)
+    calls = key.calls
+    return prng.call_with_fast_key(lambda own: call(CallKeys(keys=own, calls=calls)), key.keys)
 
 
 def call_keys(keys: chex.PRNGKey, calls: jax.Array) -> chex.PRNGKey:

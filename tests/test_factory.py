@@ -143,7 +143,7 @@ def test_make_vec_is_a_vectorized_make(counter):
     env = jaxenvs.make_vec(
         "Count-v0", 3, autoreset_mode="next_step", time_limit=4, lengths=(9,), reset_chunk=2
     )
-    assert (env.num_envs, env.autoreset_mode, env.reset_chunk) == (3, "next_step", 2)
+    assert (env.num_envs, env.autoreset_mode, env.resets.chunk) == (3, "next_step", 2)
     assert env.env.time_limit == 4 and env.env.unwrapped.lengths == (9,)
     _, timestep = env.reset(jax.random.key(0))
     assert timestep.observation.shape == (3, 2)

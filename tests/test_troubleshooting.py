@@ -18,11 +18,11 @@ import pytest
 
 import jaxenvs
 from jaxenvs import errors, prng
+from jaxenvs.chunks import choose_chunk
 from jaxenvs.envs.classic_control import CartPole
 from jaxenvs.faces import _programs
 from jaxenvs.testing import CountingEnv
 from jaxenvs.training import DQN, QNetwork, make_train
-from jaxenvs.vector.vectorize import choose_chunk
 from tests.bridge.envs import Counter
 
 ROOT = Path(__file__).resolve().parent.parent

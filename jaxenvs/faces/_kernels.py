@@ -18,6 +18,10 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxenvs.faces._packing import PackedLayout, can_pack
 from jaxenvs.vector.vectorize import VectorizedEnv
 
+# Up to this N, a single kernel resets all instances at every step and selects the finished ones.
+# Measured with CartPole on two CPU cores.
+_FEW_ROWS = 32
+
 _ATTRIBUTES = {"xla_cpu_small_call": "true", "inlineable": "false"}
 
 
@@ -36,7 +40,11 @@ def in_one_kernel(call: Callable[..., jax.Array], env: Any) -> Callable[..., jax
     """
     env = jax.tree.map(
         lambda node: (
-            dataclasses.replace(node, one_kernel=True) if isinstance(node, VectorizedEnv) else node
+            dataclasses.replace(
+                node, resets=dataclasses.replace(node.resets, select_up_to=_FEW_ROWS)
+            )
+            if isinstance(node, VectorizedEnv)
+            else node
         ),
         env,
         is_leaf=lambda node: isinstance(node, VectorizedEnv),

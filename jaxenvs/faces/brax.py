@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import keys, prng, spaces
-from jaxenvs.chunks import overwrite_where
+from jaxenvs.chunks import choose_chunk, overwrite_where
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ParameterError, SpaceError, missing_extra
 from jaxenvs.faces._third_party import call_with_half, make_env_for
 from jaxenvs.struct import is_traced
-from jaxenvs.vector.vectorize import choose_chunk
 
 try:
     from brax.envs import Env, State

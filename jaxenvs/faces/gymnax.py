@@ -16,11 +16,10 @@ from jax.custom_batching import custom_vmap
 
 from jaxenvs import keys, prng, spaces
 from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
-from jaxenvs.chunks import overwrite_where
+from jaxenvs.chunks import choose_chunk, overwrite_where
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._third_party import make_env_for
-from jaxenvs.vector.vectorize import choose_chunk
 from jaxenvs.wrappers import TimeLimit
 
 gymnax_spaces: Any = None

@@ -1,8 +1,7 @@
 """Batches of instances of one environment."""
 
-import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -16,11 +15,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, loops, prng, struct
 from jaxenvs.calls import call_with_state, check_order, without_checks
-from jaxenvs.chunks import overwrite_where
+from jaxenvs.chunks import Resets
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 from jaxenvs.errors import (
-    RandomKeyError,
-    UnknownParameterError,
     VectorizeError,
     as_integer,
     check_integer,
@@ -32,13 +29,10 @@ from jaxenvs.parameters import check_numbers
 from jaxenvs.spaces import Space
 from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
+from jaxenvs.vector import batched as batched_parameters
 from jaxenvs.vector.sharding import over_mesh
 
 S = TypeVar("S")
-
-# Up to this N, a single kernel resets all instances at every step and selects the finished ones.
-# Measured with CartPole on two CPU cores.
-_RESET_ALL_LIMIT = 32
 
 
 @chex.dataclass(frozen=True)
@@ -70,14 +64,13 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     num_envs: int = struct.static()
     autoreset_mode: AutoresetMode = struct.static("same_step")
     batched: tuple[str, ...] = struct.static(())
-    reset_chunk: int | None = struct.static(None)
+    resets: Resets = struct.static(Resets())
     stagger: int | Literal["limit"] | None = struct.static(None)  # not bool: True equals 1
     mesh: Mesh | None = struct.static(None)
     mesh_axis: str | None = struct.static(None)
-    one_kernel: bool = struct.static(False)  # set by `in_one_kernel`
 
     def __post_init__(self) -> None:
-        _check_batched(self)
+        batched_parameters.check_rows(self.env, self.batched, self.num_envs)
         check_numbers(self.env, self._axes)
 
     def __repr__(self) -> str:
@@ -223,11 +216,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         before = state if self.autoreset_mode == "same_step" else state.inner
         inner, timestep = self._step_instances(before, action, key, first)
         timestep = _copy_to_final(timestep)
-        overwrite = partial(
-            overwrite_where,
-            chunk=self._chunk,
-            params=(self.env, key, first),
-        )
+        overwrite = partial(self.resets.overwrite, params=(self.env, key, first))
         if self.autoreset_mode == "same_step":
             inner, observation, info = overwrite(
                 self._autoreset_same_step,
@@ -266,7 +255,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         env, key, first = params
         rows = jnp.minimum(indices, self.num_envs - 1)  # indices past the end are dropped later
         if self.batched:
-            env = _select_parameters(env, self._axes, rows)
+            env = batched_parameters.rows_of(env, self._axes, rows)
         if key.shape:
             instance_keys = jax.vmap(keys.autoreset_key)(key[rows])
         else:
@@ -326,50 +315,20 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     @property
     def _axes(self) -> Any:
-        """A tree like `env`: 0 if a parameter is batched, otherwise None."""
-        axes = jax.tree.map(lambda _: None, self.env)
-        for name in self.batched:
-            *path, layer = _layers(self.env, name)
-            axes_layer = axes
-            for outer in path:
-                axes_layer = getattr(axes_layer, outer.inner_parameters)
-            vars(axes_layer)[name] = jax.tree.map(lambda _: 0, getattr(layer, name))
-        return axes
-
-    @property
-    def _chunk(self) -> int | None:
-        chunk = self.reset_chunk
-        if chunk is None:
-            few = self.one_kernel and self.num_envs <= _RESET_ALL_LIMIT
-            chunk = None if few else choose_chunk(self.num_envs)
-        # Use at least two rows, because compilers round differently for arrays with one element.
-        return None if chunk is None else min(max(2, chunk), self.num_envs)
+        return batched_parameters.axes_of(self.env, self.batched)
 
     @property
     def _stagger_steps(self) -> Any:
         return self.env.time_limit if self.stagger == "limit" else self.stagger
 
     def _instance(self, index: int) -> Environment[S]:
-        return _select_parameters(self.env, self._axes, index) if self.batched else self.env
+        return batched_parameters.rows_of(self.env, self._axes, index) if self.batched else self.env
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
+        key = keys.checked_keys(key, self.num_envs)
+        result = keys.call_with_fast_keys(lambda key: self._on_devices(method, key, args), key)
         # A user's `scan` inside `shard_map` carries the results, so constants must vary, too.
-        return loops.vary_like(self._run_with_key(method, key, *args), (self.env, key, args))
-
-    def _run_with_key(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
-        if isinstance(key, keys.CallKeys):
-            calls = key.calls
-            return prng.call_with_fast_key(
-                lambda own: self._on_devices(method, keys.CallKeys(keys=own, calls=calls), args),
-                key.keys,
-            )
-        key = prng.as_typed_key(key)
-        if key.shape not in ((), (self.num_envs,)):
-            raise RandomKeyError(
-                f"expected one key for all instances or {self.num_envs} keys, one per instance; got"
-                f" keys of shape {list(key.shape)}.  Use jax.random.split(key, {self.num_envs})."
-            )
-        return prng.call_with_fast_key(lambda key: self._on_devices(method, key, args), key)
+        return loops.vary_like(result, (self.env, key, args))
 
     def _on_devices(self, method: Callable[..., Any], key: Any, args: Any) -> Any:
         if self.mesh is None:
@@ -478,101 +437,21 @@ def vectorize(
         raise VectorizeError(
             f'mesh_axis="{mesh_axis}" was given without mesh.  Pass mesh=... as well.'
         )
-    batched = _check_names(env, batched)
     return VectorizedEnv(
         env=env,
         num_envs=int(num_envs),
         autoreset_mode=autoreset_mode,
-        batched=batched,
-        reset_chunk=None if reset_chunk is None else int(reset_chunk),
+        batched=batched_parameters.check_names(env, batched),
+        resets=Resets(None if reset_chunk is None else int(reset_chunk)),
         stagger="limit" if stagger is True else None if stagger is False else int(stagger),
         mesh=mesh,
         mesh_axis=mesh_axis,
     )
 
 
-def choose_chunk(num_envs: int) -> int | None:
-    """Returns how many instances to reset per pass.
-
-    None means to reset all N instances at every step, without a loop.
-
-    On CPU, a chunk of 8 to 64 rows is as fast as any other, or faster, from N = 16 to 16,384. This
-    was measured with CartPole, Taxi, Blackjack, and Acrobot. On other platforms, a loop condition
-    may cost a round trip to the host.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    return min(num_envs, max(8, min(64, num_envs // 16)))
-
-
 def _copy_to_final(timestep: TimeStep) -> TimeStep:
     """Copies `observation` and `info` to the final fields."""
     return timestep.replace(final_observation=timestep.observation, final_info=timestep.info)
-
-
-def _select_parameters(env: Any, axes: Any, index: Any) -> Any:
-    """Returns `env` with only the rows `index` of its batched parameters."""
-    # A traced array cannot index a NumPy array. An int can, and the result stays NumPy.
-    row = (lambda x: x[index]) if isinstance(index, int) else lambda x: jnp.asarray(x)[index]
-    return jax.tree.map(
-        lambda axis, leaf: leaf if axis is None else jax.tree.map(row, leaf),
-        axes,
-        env,
-        is_leaf=lambda axis: axis is None,
-    )
-
-
-def _check_names(env: Environment, names: Any) -> tuple[str, ...]:
-    """Returns the names of batched parameters as a tuple."""
-    names = (names,) if isinstance(names, str) else names
-    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in (*names,)):
-        raise VectorizeError(
-            f"vectorize got batched={names!r:.60}; expected the names of parameters, such as"
-            ' batched=["gravity"].'
-        )
-    names, known = tuple(names), env.parameters
-    for name in names:
-        if name not in known:
-            raise UnknownParameterError(
-                f'batched names "{name}", which is not a parameter of {env!r:.80}.'
-                f"{closest(name, known)}  It has: {', '.join(known) or 'none'}."
-            )
-        *_, layer = _layers(env, name)
-        changed, value = copy.copy(layer), object()
-        vars(changed)[name] = value
-        if all(leaf is not value for leaf in jax.tree.leaves(changed)):
-            raise VectorizeError(
-                f'batched names "{name}", a static field of {type(layer).__name__}.  Static fields'
-                " determine the program, which all instances share.  Vectorize one environment for"
-                " each value."
-            )
-    return names
-
-
-def _layers(env: Environment, name: str) -> list[Any]:
-    """Returns `env` and what is inside, up to the outermost object with the parameter `name`."""
-    layers: list[Any] = [env]
-    while name not in vars(layers[-1]):
-        layers.append(getattr(layers[-1], layers[-1].inner_parameters))
-    return layers
-
-
-def _check_batched(vector_env: VectorizedEnv) -> None:
-    def check(axis: int | None, value: Any) -> None:
-        if axis is not None and isinstance(value, (list, tuple)):
-            raise VectorizeError(
-                f"batched={list(vector_env.batched)}, but one of these parameters is a"
-                f" {type(value).__name__}.  Pass an array: jnp.array([...])."
-            )
-        shapes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(value)}
-        if axis is not None and shapes != {(vector_env.num_envs,)}:
-            raise VectorizeError(
-                f"num_envs={vector_env.num_envs}, batched={list(vector_env.batched)}, but one of"
-                f" these parameters has shape {list(np.shape(value))}."
-                f"  Pass one value per instance: [{vector_env.num_envs}, ...]."
-            )
-
-    jax.tree.map(check, vector_env._axes, vector_env.env, is_leaf=lambda axis: axis is None)
 
 
 def _check_mask(mask: Any, num_envs: int) -> Any:

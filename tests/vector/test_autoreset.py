@@ -15,9 +15,8 @@ import pytest
 import jaxenvs
 from jaxenvs import keys
 from jaxenvs.bits import nth_true, pack
-from jaxenvs.chunks import overwrite_where
+from jaxenvs.chunks import choose_chunk, overwrite_where
 from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, CountingEnv, ScriptedEnv
-from jaxenvs.vector.vectorize import choose_chunk
 from tests.ids import EXAMPLES_OF_GAMES, every_nth, one_id_per_class
 from tests.rounding import assert_agree
 
