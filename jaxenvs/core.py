@@ -307,6 +307,9 @@ class VectorEnv(abc.ABC, Generic[S]):
     def step(self, state: S, action: Any, key: chex.PRNGKey) -> tuple[S, TimeStep]:
         """Takes one action in every instance."""
 
+    def close(self) -> None:
+        """Ends the processes of hosted instances. Native instances have none."""
+
     def reset_where(
         self, mask: jax.Array, state: S, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[S, TimeStep]:

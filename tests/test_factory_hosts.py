@@ -11,6 +11,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import (
+    ClosedError,
     EnvironmentCheckError,
     ParameterError,
     PoolError,
@@ -20,7 +21,7 @@ from jaxenvs.errors import (
 )
 from jaxenvs.testing import check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
-from jaxenvs.wrappers import TimeLimit
+from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import WRAPPERS
 
@@ -200,3 +201,16 @@ def test_native_environments_do_not_import_the_bridge():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_close_of_wrapped_batch_closes_its_pool():
+    host = jaxenvs.make_vec(ID, 2, backend="serial")
+    host.wrap(NormalizeObservation).wrap(NormalizeReward).close()
+    with pytest.raises(ClosedError, match="close"):
+        host.pools[0].reset()
+
+
+def test_close_of_native_batch_does_nothing():
+    env = jaxenvs.make_vec("CartPole-v1", 2).wrap(TimeLimit, 3)
+    env.close()
+    assert env.reset(KEY)[1].reward.shape == (2,)

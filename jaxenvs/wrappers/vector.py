@@ -76,6 +76,9 @@ class OuterVectorEnv(VectorEnv[Any]):
     def is_staggered(self) -> bool:
         return self.env.is_staggered
 
+    def close(self) -> None:
+        self.env.close()
+
 
 @struct.pytree_dataclass
 class WrappedVectorEnv(OuterVectorEnv):
