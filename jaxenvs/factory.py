@@ -176,19 +176,17 @@ def make_vec(
         [False, False, False, False]
         >>> hosted.close()
     """
+    of_native: Any = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
     if is_hosted(id):
-        native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
-        _check_no_native_options(id, **native_only)
+        _check_no_native_options(id, **of_native)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
         make(id, time_limit=time_limit, **params),
         num_envs,
         autoreset_mode=autoreset_mode,
-        batched=batched,
-        reset_chunk=reset_chunk,
-        stagger=stagger,
         mesh=mesh,
         mesh_axis=mesh_axis,
+        **of_native,
     )
 
 

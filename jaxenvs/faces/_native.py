@@ -38,10 +38,11 @@ def make_native_batch(
     time_limit: Any,
     params: Mapping[str, Any],
     device: jax.Device | None = None,
-    batched: Sequence[str] = (),
-    stagger: bool | int = False,
+    **options: Any,
 ) -> Any:
     """Makes a `VectorEnv` for a device, with `wrappers` around it, innermost first.
+
+    `options` are those of `vectorize`.
 
     Raises:
         WrapperError: a wrapper is not one of jaxenvs, or does not return a batch.
@@ -49,13 +50,7 @@ def make_native_batch(
     _check_wrappers(wrappers)
     with jax.default_device(device or jax.devices("cpu")[0]):  # where an engine has to run
         env: Any = make_single_agent(id, time_limit=time_limit, params=params)
-    env = vectorize(
-        env,
-        num_envs,
-        autoreset_mode=autoreset_mode,
-        batched=batched,
-        stagger=stagger,
-    )
+    env = vectorize(env, num_envs, autoreset_mode=autoreset_mode, **options)
     for wrapper in wrappers:
         wrapped = env.wrap(wrapper)
         if not isinstance(wrapped, VectorEnv):

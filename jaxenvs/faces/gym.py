@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import gymnasium
 import jax
@@ -21,6 +21,41 @@ from jaxenvs.factory import is_hosted
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
+
+
+# What is returned depends on `num_envs` and `api`. The last definition has all options.
+_One = str | Environment | Callable[[], Any]
+_Gymnasium = Literal["gymnasium"]
+
+
+@overload
+def make_gym(
+    id: _One, num_envs: None = None, *, api: _Gymnasium = "gymnasium", **options: Any
+) -> gymnasium.Env[Any, Any]: ...
+
+
+@overload
+def make_gym(
+    id: _One, num_envs: int, *, api: _Gymnasium = "gymnasium", **options: Any
+) -> GymVectorEnv: ...
+
+
+@overload
+def make_gym(
+    id: _One, num_envs: None = None, *, api: Literal["gym"], **options: Any
+) -> ClassicEnv: ...
+
+
+@overload
+def make_gym(
+    id: _One, num_envs: int, *, api: Literal["gym"], **options: Any
+) -> ClassicVectorEnv: ...
+
+
+@overload
+def make_gym(
+    id: "Pool | Sequence[Callable[[], Any]]", num_envs: int | None = None, **options: Any
+) -> Any: ...
 
 
 def make_gym(
@@ -95,13 +130,7 @@ def make_gym(
     _check_choice("api", api, ("gymnasium", "gym"))
     _check_choice("output", output, ("numpy", "torch"))
     _check_choice("render_mode", render_mode, (None, *RENDER_MODES))
-    native_only = {
-        "wrappers": wrappers,
-        "output": output,
-        "device": device,
-        "batched": batched,
-        "stagger": stagger,
-    }
+    of_batch: dict[str, Any] = {"wrappers": wrappers, "batched": batched, "stagger": stagger}
     if is_hosted(id) or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
         from jaxenvs.faces._hosted_gym import make_hosted_gym
@@ -116,7 +145,9 @@ def make_gym(
             validate=validate,
             time_limit=time_limit,
             params=params,
-            **native_only,
+            output=output,
+            device=device,
+            **of_batch,
         )
     check_not_forked()
     mode = _parse_mode(autoreset_mode)
@@ -126,12 +157,10 @@ def make_gym(
         id,
         1 if is_single else num_envs,
         autoreset_mode=mode or default,
-        wrappers=wrappers,
-        batched=batched,
-        stagger=stagger,
         time_limit=time_limit,
         params=params,
         device=parse_device(device),
+        **of_batch,
     )
     options: dict[str, Any] = {
         "seed": seed,
@@ -141,14 +170,7 @@ def make_gym(
     }
     spec = None
     if isinstance(id, str):
-        kwargs = {
-            **options,
-            "device": device_name(device),
-            "autoreset_mode": mode,
-            "wrappers": wrappers,
-            "batched": batched,
-            "stagger": stagger,
-        }
+        kwargs = {**options, **of_batch, "device": device_name(device), "autoreset_mode": mode}
         spec = _make_spec(id, num_envs, env, time_limit, kwargs, params)
     options |= {"device": parse_device(device), "spec": spec}
     if api == "gym":
