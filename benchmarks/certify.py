@@ -3,7 +3,7 @@
     python -m benchmarks.certify FrozenLake-v1 Taxi-v4
     python -m benchmarks.certify --all
 
-Writes benchmarks/certificates/ID.json. A certificate has three parts:
+Writes each certificate to its family's file in benchmarks/certificates. It has three parts:
 
 1. Steps: the state of the reference is copied into ours, both take the same action, and ours gets
    the reference's random outcomes. Next state, observation, reward, and termination must be equal,
@@ -15,14 +15,13 @@ Writes benchmarks/certificates/ID.json. A certificate has three parts:
    and with one that gets further.
 
 Tasks with MuJoCo run in C MuJoCo; all that it carries from step to step must be equal to the bit.
-`--engine mjx` makes ID.mjx.json. There, single precision is measured, not judged.
+`--engine mjx` writes FAMILY.mjx.json. There, single precision is measured, not judged.
 """
 
 import argparse
 import contextlib
 import importlib.metadata
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -36,11 +35,10 @@ import numpy as np
 from scipy import stats
 
 import jaxenvs
-from benchmarks import _common, _sources
+from benchmarks import _certificates, _common, _sources
 from benchmarks.oracles import Oracle, Policy, oracle_for, oracle_name, table_of
 from jaxenvs.core import Environment
 
-CERTIFICATES = Path(__file__).parent / "certificates"
 CHUNK = 1_000  # steps compared per call, so that one program serves many steps
 Player = Callable[[Any], Any]  # a policy on the host: (state) -> action
 SIGNIFICANCE = 1e-3  # smallest acceptable p-value, after correction for the number of tests
@@ -67,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--longest", type=int, help="steps after which an episode is cut off")
     add("--samples", type=int, help="samples per distribution")
     add("--seed", type=int, default=0)
-    add("--output", type=Path, default=CERTIFICATES, help="folder of the certificates")
+    add("--output", type=Path, default=_certificates.FOLDER, help="folder of the certificates")
     options = parser.parse_args(arguments)
     ids = options.ids
     if options.all:
@@ -79,18 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = {name: getattr(options, name) for name in Oracle.sizes}
         sizes = {name: value for name, value in given.items() if value is not None}
         certificate = certify(id, sizes, seed=options.seed, engine=options.engine)
-        options.output.mkdir(parents=True, exist_ok=True)
-        path = path_of(id, options.engine, options.output)
-        path.write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
+        path = _certificates.write(id, certificate, options.engine, options.output)
         print(f"{id}: {'passed' if certificate['passed'] else 'FAILED'}, {path}")
         if not certificate["passed"]:
             failed.append(id)
     return 1 if failed else 0
-
-
-def path_of(id: str, engine: str = "c", folder: Path = CERTIFICATES) -> Path:
-    """Returns the file of an id's certificate."""
-    return folder / f"{id.replace('/', '-')}{'' if engine == 'c' else f'.{engine}'}.json"
 
 
 def sources_digest(id: str, engine: str = "c") -> str:
@@ -106,10 +97,8 @@ def certified_ids() -> list[str]:
 
 def is_stale(id: str, engine: str = "c") -> bool:
     """Returns whether an id has no certificate of its current sources."""
-    path = path_of(id, engine)
-    return not path.exists() or json.loads(path.read_text())["sources"] != sources_digest(
-        id, engine
-    )
+    certificate = _certificates.read(id, engine)
+    return certificate is None or certificate["sources"] != sources_digest(id, engine)
 
 
 def reference_version(env: Environment) -> str:

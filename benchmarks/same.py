@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import hashlib
 import io
-import json
 import os
 import subprocess
 import sys
@@ -26,7 +25,7 @@ import jax
 import numpy as np
 
 import jaxenvs
-from benchmarks import _sources, certify
+from benchmarks import _certificates, _sources, certify
 from benchmarks.oracles import oracle_for
 
 NUM_ENVS, NUM_STEPS, SEEDS = 64, 128, 4
@@ -113,28 +112,28 @@ def play_at(folder: Path, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def problem(id: str, folder: Path, before: str) -> str | None:
     """Returns why a certificate cannot be renewed, if so, given the sources in `folder`."""
-    certificate = json.loads(certify.path_of(id).read_text())
+    certificate = _certificates.read(id)
     module = str(jaxenvs.registry[id].entry_point).partition(":")[0]
 
     def read(path: str) -> str | None:
         file = folder / path
         return file.read_text(encoding="utf-8") if file.is_file() else None
 
-    if certificate["sources"] != _sources.digest(module, read):
+    if certificate is None or certificate["sources"] != _sources.digest(module, read):
         return "the certificate was not made with the sources of that commit"
     return None if play(id) == before else "DIFFERENT"
 
 
 def _renew(id: str, commit: str) -> None:
-    path = certify.path_of(id)
-    certificate = json.loads(path.read_text())
+    certificate = _certificates.read(id)
+    assert certificate is not None  # `problem` found none
     certificate["same_as"] = {
         "commit": commit[:8],
         "sources": certificate["sources"],
         "steps": NUM_ENVS * NUM_STEPS * SEEDS,
     }
     certificate["sources"] = certify.sources_digest(id)
-    path.write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
+    _certificates.write(id, certificate)
 
 
 def git(*arguments: str) -> bytes:

@@ -5,12 +5,11 @@
 Trains one policy in our environment and one in the reference, with the same settings. Both play
 many episodes in both. A policy transfers if its mean returns are equivalent: two one-sided t-tests
 (TOST) reject that they differ by more than a tenth of the reference's. Writes
-benchmarks/certificates/ID.transfer.json.
+benchmarks/certificates/FAMILY.transfer.json.
 """
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +21,8 @@ import numpy as np
 from scipy import stats
 
 import jaxenvs
-from benchmarks import _common
-from benchmarks.certify import CERTIFICATES, path_of, reference_version
+from benchmarks import _certificates, _common
+from benchmarks.certify import reference_version
 from benchmarks.oracles import oracle_for
 from jaxenvs.core import VectorEnv
 from jaxenvs.spaces.conversion import to_gymnasium
@@ -67,16 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--steps", type=int, help="environment steps of each training, instead of the tuned ones")
     add("--episodes", type=int, default=2_000, help="episodes per policy and environment")
     add("--seed", type=int, default=0)
-    add("--output", type=Path, default=CERTIFICATES, help="folder of the certificates")
+    add("--output", type=Path, default=_certificates.FOLDER, help="folder of the certificates")
     options = parser.parse_args(arguments)
     all_transfer = True
     for id in options.ids:
         config = config_for(options.algorithm, id)
         config = config.replace(total_steps=options.steps or config.total_steps)
         found = compare_policies(config, options.episodes, options.seed)
-        path = path_of(id, folder=options.output).with_suffix(".transfer.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        path = _certificates.write(id, found, "transfer", options.output)
         transfers = all(policy["p_value"] < SIGNIFICANCE for policy in found["policies"].values())
         print(f"{id}: policies {'transfer' if transfers else 'DO NOT TRANSFER'}, {path}")
         all_transfer &= transfers

@@ -7,7 +7,6 @@ kept; delete one to draw it again.
 """
 
 import inspect
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ import jax
 import numpy as np
 
 import jaxenvs
+from benchmarks import _certificates
 from jaxenvs.cli.info import describe_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +27,6 @@ os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # dra
 PAGES = ROOT / "docs" / "environments"
 PICTURES = ROOT / "docs" / "assets" / "environments"
 OVERVIEW = ROOT / "docs" / "assets" / "overview.gif"
-CERTIFICATES = ROOT / "benchmarks" / "certificates"
 SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 
 WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
@@ -221,14 +220,11 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
 
 def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
     """Returns the section about the comparisons with the reference, if there are any."""
-    found = [
-        (path, json.loads(path.read_text())) for path in map(certificate, entries) if path.exists()
-    ]
+    found = [content for spec in entries if (content := _certificates.read(spec.id))]
     if not found:
         return []
-    reference = found[0][1]["reference"]
-    engine = found[0][1].get("engine")
-    longest = min(content.get("longest", 1_000) for _, content in found)
+    reference, engine = found[0]["reference"], found[0].get("engine")
+    longest = min(content.get("longest", 1_000) for content in found)
     lines = [
         "",
         "## Certificate",
@@ -244,22 +240,23 @@ def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
             " of rounding to single precision."
             if engine == "c"
             else ""
-        ),
+        )
+        + f" [All figures]({source(_certificates.path_of(entries[0].id))}).",
         "",
         "| id | steps | episodes | mismatches | largest error | lines of the reference run"
-        " | smallest p-value | |",
-        "|---|---|---|---|---|---|---|---|",
+        " | smallest p-value |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| `{content['id']}` | {content['steps']:,} | {content['episodes']:,}"
         f" | {content['mismatches']} | {largest_error(content)}"
         f" | {content['reference_lines_run']} of {content['reference_lines']}"
-        f" | {content['smallest_p_value']:.2g} | [JSON]({SOURCE}/{relative(path, ROOT)}) |"
-        for path, content in found
+        f" | {content['smallest_p_value']:.2g} |"
+        for content in found
     ]
     lines += ["", "Mean returns and their standard errors:", ""]
     lines += ["| id | parameters | policy | jaxenvs | reference |", "|---|---|---|---|---|"]
-    for _, content in found:
+    for content in found:
         for part in content["parts"]:
             chosen = ", ".join(f"`{name}={value}`" for name, value in part["parameters"].items())
             for policy, result in part["episodes"].items():
@@ -280,24 +277,25 @@ def largest_error(content: dict[str, Any]) -> str:
 
 def transfers(entries: list[jaxenvs.EnvSpec]) -> list[str]:
     """Returns the part about policies that play in both environments, if there are any."""
-    paths = [certificate(spec).with_suffix(".transfer.json") for spec in entries]
     lines = []
-    for path in filter(Path.exists, paths):
-        content = json.loads(path.read_text())
+    for spec in entries:
+        content = _certificates.read(spec.id, "transfer")
+        if content is None:
+            continue
         lines += [
             "",
             f"Policies for `{content['id']}`, trained by {content['algorithm']} for"
             f" {content['training_steps']:,} steps in one of both, played {content['episodes']:,}"
             " episodes in each (`python -m benchmarks.transfer`). The p-value is that of the"
-            f" hypothesis that the mean returns differ by {content['margin']:.0%} or more:",
+            f" hypothesis that the mean returns differ by {content['margin']:.0%} or more"
+            f" ([all figures]({source(_certificates.path_of(spec.id, 'transfer'))})):",
             "",
-            "| policy | jaxenvs | reference | p-value | |",
-            "|---|---|---|---|---|",
+            "| policy | jaxenvs | reference | p-value |",
+            "|---|---|---|---|",
         ]
         for policy, result in content["policies"].items():
             ours, theirs = map(plus_minus, (result["ours"], result["reference"]))
-            link = f"[JSON]({SOURCE}/{relative(path, ROOT)})"
-            lines.append(f"| {policy} | {ours} | {theirs} | {result['p_value']:.2g} | {link} |")
+            lines.append(f"| {policy} | {ours} | {theirs} | {result['p_value']:.2g} |")
     return lines
 
 
@@ -416,13 +414,13 @@ def picture(spec: jaxenvs.EnvSpec) -> Path | None:
     return PICTURES / f"{name}.gif"
 
 
-def certificate(spec: jaxenvs.EnvSpec) -> Path:
-    return CERTIFICATES / f"{spec.id.replace('/', '-')}.json"
-
-
 def image(spec: jaxenvs.EnvSpec, folder: Path) -> str:
     path = picture(spec)
     return f"![{spec.id}]({relative(path, folder)})" if path else ""
+
+
+def source(path: Path) -> str:
+    return f"{SOURCE}/{relative(path, ROOT)}"
 
 
 def relative(path: Path, folder: Path) -> str:

@@ -1,15 +1,30 @@
 """Certificates are made again when the rules that they certify change."""
 
+import json
+
 import pytest
 
-from benchmarks import _sources, certify, same
+from benchmarks import _certificates, _sources, certify, same
 
 
 @pytest.mark.parametrize("engine", ["c", "mjx"])
 def test_certificates_have_the_digest_of_the_current_sources(engine):
-    ids = [id for id in certify.certified_ids() if certify.path_of(id, engine).exists()]
+    ids = [id for id in certify.certified_ids() if _certificates.read(id, engine)]
     stale = [id for id in ids if certify.is_stale(id, engine)]
     assert not stale, "Run `python -m benchmarks.certify --stale`."
+
+
+def test_written_certificate_leaves_the_text_of_others(tmp_path):
+    errors = {"FrozenLake-v1": 1e-07, "Taxi-v4": 0.0, "Blackjack-v1": 2.9802322387695312e-08}
+    for id, error in errors.items():
+        path = _certificates.write(id, {"largest_error": error}, folder=tmp_path)
+    before = path.read_text()
+    assert list(json.loads(before)) == sorted(errors)
+    _certificates.write("FrozenLake-v1", {"largest_error": 0.5}, folder=tmp_path)
+    assert path.read_text() == before.replace("1e-07", "0.5")
+    assert _certificates.read("Taxi-v4", folder=tmp_path) == {"largest_error": 0.0}
+    assert _certificates.read("Taxi-v4", "transfer", folder=tmp_path) is None
+    assert [*tmp_path.iterdir()] == [path]
 
 
 MODULES = {
@@ -48,15 +63,13 @@ def test_digest_of_a_certificate_of_mjx_covers_the_engine():
         assert (before == after) == is_same
 
 
-def test_same_compares_with_the_sources_of_a_commit(tmp_path, monkeypatch):
+def test_same_compares_with_the_sources_of_a_commit(monkeypatch):
     commit, id = same.git("rev-parse", "HEAD").decode().strip(), "CliffWalking-v1"
     with same.sources_of(commit) as folder:
         ((found, digest),) = same.play_at(folder, [id])
         assert (found, digest) == (id, same.play(id))
         assert same.problem(id, folder, "another digest") == "DIFFERENT"
-        other = tmp_path / "certificate.json"
-        other.write_text('{"sources": "of another commit"}')
-        monkeypatch.setattr(certify, "path_of", lambda id: other)
+        monkeypatch.setattr(_certificates, "read", lambda id: {"sources": "of another commit"})
         assert "was not made with the sources of" in same.problem(id, folder, digest)
         with pytest.raises(SystemExit, match="ended with"):
             list(same.play_at(folder, ["NoSuchId-v0"]))

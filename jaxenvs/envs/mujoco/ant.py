@@ -29,7 +29,7 @@ class Ant(MujocoEnvironment):
     Terminates: if the height of the torso leaves [0.2, 1], or a value is not finite
     Time limit: none here; `Ant-v5` is registered with 1,000 steps
 
-    Source: J. Schulman et al., 2016, as Gymnasium's Ant-v5 (benchmarks/certificates/Ant-v5.json).
+    Source: J. Schulman et al., 2016, as Gymnasium's Ant-v5 (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("ant.xml")

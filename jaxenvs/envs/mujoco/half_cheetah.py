@@ -24,7 +24,7 @@ class HalfCheetah(MujocoEnvironment):
     Time limit: none here; `HalfCheetah-v5` is registered with 1,000 steps
 
     Source: P. Wawrzynski, 2009, as Gymnasium's HalfCheetah-v5
-    (benchmarks/certificates/HalfCheetah-v5.json).
+    (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("half_cheetah.xml")

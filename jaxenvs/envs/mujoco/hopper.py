@@ -74,7 +74,7 @@ class Hopper(PlanarWalker):
     Time limit: none here; `Hopper-v5` is registered with 1,000 steps
 
     Source: T. Erez, Y. Tassa, E. Todorov, 2011, as Gymnasium's Hopper-v5
-    (benchmarks/certificates/Hopper-v5.json).
+    (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("hopper.xml")

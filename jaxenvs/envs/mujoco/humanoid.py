@@ -69,7 +69,7 @@ class Humanoid(HumanoidBase):
     Time limit: none here; `Humanoid-v5` is registered with 1,000 steps
 
     Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's Humanoid-v5
-    (benchmarks/certificates/Humanoid-v5.json).
+    (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("humanoid.xml")

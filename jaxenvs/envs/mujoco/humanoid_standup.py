@@ -27,7 +27,7 @@ class HumanoidStandup(HumanoidBase):
     Time limit: none here; `HumanoidStandup-v5` is registered with 1,000 steps
 
     Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's HumanoidStandup-v5
-    (benchmarks/certificates/HumanoidStandup-v5.json).
+    (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("humanoidstandup.xml")

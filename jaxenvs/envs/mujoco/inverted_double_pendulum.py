@@ -28,7 +28,7 @@ class InvertedDoublePendulum(MujocoEnvironment):
     Time limit: none here; `InvertedDoublePendulum-v5` is registered with 1,000 steps
 
     Source: Gymnasium's InvertedDoublePendulum-v5
-    (benchmarks/certificates/InvertedDoublePendulum-v5.json).
+    (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("inverted_double_pendulum.xml")

@@ -26,7 +26,7 @@ class InvertedPendulum(MujocoEnvironment):
     Time limit: none here; `InvertedPendulum-v5` is registered with 1,000 steps
 
     Source: A. G. Barto, R. S. Sutton, C. W. Anderson, 1983, as Gymnasium's InvertedPendulum-v5
-    (benchmarks/certificates/InvertedPendulum-v5.json).
+    (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("inverted_pendulum.xml")

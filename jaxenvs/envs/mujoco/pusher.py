@@ -28,7 +28,7 @@ class Pusher(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `Pusher-v5` is registered with 100 steps
 
-    Source: Gymnasium's Pusher-v5 (benchmarks/certificates/Pusher-v5.json).
+    Source: Gymnasium's Pusher-v5 (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("pusher_v5.xml")

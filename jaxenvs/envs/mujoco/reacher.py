@@ -28,7 +28,7 @@ class Reacher(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `Reacher-v5` is registered with 50 steps
 
-    Source: Gymnasium's Reacher-v5 (benchmarks/certificates/Reacher-v5.json).
+    Source: Gymnasium's Reacher-v5 (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("reacher.xml")

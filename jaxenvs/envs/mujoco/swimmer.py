@@ -23,7 +23,7 @@ class Swimmer(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `Swimmer-v5` is registered with 1,000 steps
 
-    Source: R. Coulom, 2002, as Gymnasium's Swimmer-v5 (benchmarks/certificates/Swimmer-v5.json).
+    Source: R. Coulom, 2002, as Gymnasium's Swimmer-v5 (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("swimmer.xml")

@@ -23,7 +23,7 @@ class Walker2d(PlanarWalker):
     Time limit: none here; `Walker2d-v5` is registered with 1,000 steps
 
     Source: T. Erez, Y. Tassa, E. Todorov, 2011, as Gymnasium's Walker2d-v5
-    (benchmarks/certificates/Walker2d-v5.json).
+    (benchmarks/certificates/mujoco.json).
     """
 
     xml_file: str = struct.static("walker2d_v5.xml")
