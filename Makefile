@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-interop test-suites _test-suites test-nightly mutations \
-    release-check lint format docs pages notebooks pytest _pytest oldest _oldest bench bench-gym bench-host bench-training clean
+    release-check lint format docs pictures tables notebooks pytest _pytest oldest _oldest bench bench-gym bench-host bench-training clean
 
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
@@ -39,7 +39,8 @@ help:
 	@echo 'make oldest          run the main tests with the oldest supported JAX'
 	@echo 'make notebooks       run the notebooks'
 	@echo 'make docs            build the documentation into site/'
-	@echo 'make pages           write the generated pages: environments, tables of benchmark figures'
+	@echo 'make pictures        draw the pictures that the documentation shows of environments'
+	@echo 'make tables          write the tables of benchmark figures in the documentation'
 	@echo 'make bench           measure rollouts, with gymnax'
 	@echo 'make bench-gym       measure the NumPy interface, with EnvPool and Gymnasium'
 	@echo 'make bench-host      measure pools of hosted environments, with other libraries'
@@ -80,8 +81,11 @@ format: $(VENV)/.with-dev
 docs: $(VENV)/.with-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pages: $(VENV)/.with-dev
+# Takes minutes. Existing pictures are kept; delete one to draw it again.
+pictures: $(VENV)/.with-dev
 	$(BIN)/python docs/environment_pages.py
+
+tables: $(VENV)/.with-dev
 	$(BIN)/python -m benchmarks.tables
 
 notebooks: $(VENV)/.with-dev
@@ -142,4 +146,5 @@ bench-training: $(VENV)/.with-bench
 	$(BIN)/python -m benchmarks.scaling
 
 clean:
-	rm -rf .venv-* .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist demo
+	rm -rf .venv-* .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist demo \
+	    docs/assets/environments

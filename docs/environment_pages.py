@@ -1,15 +1,18 @@
-"""Writes the list of environments, a page for each, their pictures, and one of many of them.
+"""Pages of environments in the documentation, which mkdocs makes with this hook, and pictures.
 
     python docs/environment_pages.py
 
-The content comes from the registry, the classes' docstrings, and `render`. Existing pictures are
-kept; delete one to draw it again.
+The content comes from the registry, the classes' docstrings, and the certificates. The command
+draws the pictures that are missing; pages leave out those that do not exist. Environments whose
+packages are not installed have neither.
 """
 
 import inspect
+import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +20,21 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import numpy as np
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 
 import jaxenvs
 from benchmarks import _certificates
 from jaxenvs.cli.info import describe_parameters
+from jaxenvs.errors import MissingExtraError
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # drawn digits
-PAGES = ROOT / "docs" / "environments"
+INDEX = "environments/index.md"  # its list of ids is appended
 PICTURES = ROOT / "docs" / "assets" / "environments"
 OVERVIEW = ROOT / "docs" / "assets" / "overview.gif"
 SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
+LOG = logging.getLogger("mkdocs.hooks.environment_pages")
 
 WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
 FRAMES, FPS, COLORS = 48, 20, 32
@@ -71,93 +78,91 @@ TILES = (
     + ("bsuite/deep_sea-v0",),
 )
 
-Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class
+LIMITS = "time limit", "solved at", "compared with"  # columns of tables
+
+Entries = list[tuple[jaxenvs.EnvSpec, jaxenvs.Environment]]  # the ids of a class
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages of environments and their list; mkdocs calls this."""
+    for path, text in texts().items():
+        if path == INDEX:
+            index = files.get_file_from_path(path)
+            assert index is not None
+            index.content_string += text
+        else:
+            files.append(File.generated(config, path, content=text))
+    return files
 
 
 def main() -> None:
-    """Writes all pages and the pictures that are missing."""
-    written = texts()
-    for page in PAGES.rglob("*.md"):
-        if page not in written:
-            page.unlink()
-    for page, text in written.items():
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
+    """Draws the pictures that are missing."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    known = {path: spec for spec in specs() if (path := picture(spec))}
-    for path in PICTURES.glob("*.gif"):
-        if path not in known:
-            path.unlink()
-    for path, spec in known.items():
-        if not path.exists():
-            draw(jaxenvs.make(spec.id), path)
+    for spec, env in made():
+        path = picture(spec)
+        if path and not path.exists():
+            draw(env, path)
     if not OVERVIEW.exists():
         draw_overview(OVERVIEW)
 
 
-def specs() -> list[jaxenvs.EnvSpec]:
-    """Returns the registry's entries for environments of jaxenvs, sorted by family and id."""
+def made() -> Iterator[tuple[jaxenvs.EnvSpec, jaxenvs.Environment]]:
+    """Yields the registry's entries for environments of jaxenvs, sorted by family and id."""
     own = (
         spec
         for spec in jaxenvs.registry.values()
         if isinstance(spec.entry_point, str) and spec.entry_point.startswith("jaxenvs.envs.")
     )
-    return sorted(own, key=lambda spec: (spec.family, numbers_as_numbers(spec.id)))
+    missing: dict[str, MissingExtraError] = {}
+    for spec in sorted(own, key=lambda spec: (spec.family, numbers_as_numbers(spec.id))):
+        try:
+            yield spec, jaxenvs.make(spec.id)
+        except MissingExtraError as error:
+            missing[spec.family] = error
+    for family, error in missing.items():
+        LOG.info("Some pages of %s are left out: %s", family, error)
 
 
-def texts() -> dict[Path, str]:
-    """Returns the text of each page."""
-    families: dict[str, Environments] = {}
-    for spec in specs():
-        cls = type(jaxenvs.make(spec.id).unwrapped)
-        families.setdefault(spec.family, {}).setdefault(cls, []).append(spec)
-    written = {PAGES / "index.md": index_page(families)}
-    for environments in families.values():
-        for cls, entries in environments.items():
-            written[page_of(cls, entries[0])] = environment_page(cls, entries)
+@cache  # for `mkdocs serve`, which calls hooks again and again
+def texts() -> dict[str, str]:
+    """Returns the text of each page, by its path in the documentation."""
+    families: dict[str, dict[type, Entries]] = {}
+    for spec, env in made():
+        of_class = families.setdefault(spec.family, {}).setdefault(type(env.unwrapped), [])
+        of_class.append((spec, env))
+    written = {INDEX: list_of_ids(families)}
+    for family, classes in families.items():
+        for cls, entries in classes.items():
+            written[f"environments/{family}/{cls.__name__}.md"] = environment_page(cls, entries)
     return written
 
 
-def index_page(families: dict[str, Environments]) -> str:
+def list_of_ids(families: dict[str, dict[type, Entries]]) -> str:
     """Returns the list of all ids, with a section per family and a row per id."""
-    lines = [
-        "# Environments",
-        "",
-        "`jaxenvs.make`, `make_vec`, `make_gym`, and `make_dm` accept these ids."
-        " Each picture shows a random policy.",
-        "",
-        "- **Time limit** is the number of steps after which an episode is truncated.",
-        "- **Solved at** is the mean return at which the task counts as solved.",
-        "- **Compared with** is the reference that the tests compare with.",
-        "",
-        "To run environments of other libraries, see [The host bridge](../bridge/index.md).",
-    ]
-    for family, environments in families.items():
-        lines += ["", f"## {title(family)}", ""]
-        lines += ["| | id | task | time limit | solved at | compared with |"]
-        lines += ["|---|---|---|---|---|---|"]
-        for cls, entries in environments.items():
-            link = relative(page_of(cls, entries[0]), PAGES)
+    lines = []
+    for family, classes in families.items():
+        name = TITLES.get(family) or family.replace("_", " ").capitalize()
+        lines += ["", f"## {name}"]
+        rows, more = [], []
+        for cls, entries in classes.items():
+            link = f"{family}/{cls.__name__}.md"
             summary = read_docstring(cls)[0]
-            others = [f"`{spec.id}`" for spec in entries if not picture(spec)]
-            lines += [
-                f"| {image(spec, PAGES)} | [{spec.id}]({link}) | {summary}"
-                f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
-                f" | {spec.compared_with or '—'} |"
-                for spec in entries
+            rows += [
+                (image(spec, ".."), f"[{spec.id}]({link})", summary, *limits(spec))
+                for spec, _ in entries
                 if picture(spec)
             ]
+            others = [f"`{spec.id}`" for spec, _ in entries if not picture(spec)]
             if others:
-                lines += ["", f"[{len(others)} more]({link}): {', '.join(others)}."]
+                more += ["", f"[{len(others)} more]({link}): {', '.join(others)}."]
+        lines += table(("", "id", "task", *LIMITS), rows) + more
     return "\n".join(lines) + "\n"
 
 
-def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
+def environment_page(cls: type, entries: Entries) -> str:
     """Returns the page of an environment, with all its ids."""
-    page = page_of(cls, entries[0])
-    envs = [jaxenvs.make(spec.id) for spec in entries]
     summary, facts, prose = read_docstring(cls)
-    module = cls.__module__.replace(".", "/")
+    first, env = entries[0]
     lines = [
         f"# {cls.__name__}",
         "",
@@ -166,105 +171,99 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
         "```python",
         "import jaxenvs",
         "",
-        f'env = jaxenvs.make("{[spec.id for spec in entries if picture(spec)][-1]}")',
+        f'env = jaxenvs.make("{[spec.id for spec, _ in entries if picture(spec)][-1]}")',
         "```",
+        *table(
+            ("", "id", "parameters", *LIMITS),
+            (
+                (image(spec, "../.."), f"`{spec.id}`", chosen(spec.kwargs, shown), *limits(spec))
+                for spec, _ in entries
+            ),
+        ),
         "",
-        "| | id | parameters | time limit | solved at | compared with |",
-        "|---|---|---|---|---|---|",
     ]
-    for spec in entries:
-        chosen = ", ".join(f"`{name}={shown(value)}`" for name, value in spec.kwargs.items())
-        lines.append(
-            f"| {image(spec, page.parent)} | `{spec.id}` | {chosen or 'the defaults'}"
-            f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
-            f" | {spec.compared_with or '—'} |"
-        )
-    lines.append("")
     for kind in ("observation", "action"):
         spaces: dict[str, list[str]] = {}
-        for spec, env in zip(entries, envs, strict=True):
-            spaces.setdefault(repr(getattr(env, f"{kind}_space")), []).append(spec.id)
+        for spec, made_env in entries:
+            spaces.setdefault(repr(getattr(made_env, f"{kind}_space")), []).append(spec.id)
         for space, ids in spaces.items():
             of = f" of {', '.join(ids)}" if len(spaces) > 1 else ""
             lines.append(f"- {kind.capitalize()} space{of}: `{space}`")
-    lines += [f"- Class: [`{cls.__module__}.{cls.__qualname__}`]({SOURCE}/{module}.py)"]
-    lines += ["", "## The task"]
-    if guide := GUIDES.get(entries[0].family):
+    module = f"{SOURCE}/{cls.__module__.replace('.', '/')}.py"
+    lines += [f"- Class: [`{cls.__module__}.{cls.__qualname__}`]({module})", "", "## The task"]
+    if guide := GUIDES.get(first.family):
         sentence, path = guide
-        lines += ["", f"{sentence}({relative(ROOT / 'docs' / path, page.parent)})."]
-    for name, first, rest in facts:
+        lines += ["", f"{sentence}(../../{path})."]
+    sources = [fact for fact in facts if fact[0] == "Source"]
+    for name, text, rest in facts:
         if name not in ("Source", "Time limit"):  # the limits of the ids are in the table
-            lines += ["", f"**{name}**: {first}"]
+            lines += ["", f"**{name}**: {text}"]
             if rest:
                 lines += ["", *(f"- {line}" for line in rest)]
-    for paragraph in prose:
+    for paragraph in (*prose, *(f"**{name}**: {text}" for name, text, _ in sources)):
         lines += ["", paragraph]
-    sources = [fact for fact in facts if fact[0] == "Source"]
-    lines += [line for name, first, _ in sources for line in ("", f"**{name}**: {first}")]
     lines += [
         "",
         "## Parameters",
         "",
         "A static parameter decides shapes or control flow; changing it compiles a new program.",
-        "",
-        "| name | default | meaning | |",
-        "|---|---|---|---|",
     ]
-    for name, value, comment, static in describe_parameters(envs[0].unwrapped):
+    rows = []
+    for name, value, comment, static in describe_parameters(env.unwrapped):
         comment = comment.replace("|", "\\|").replace("[", "\\[")
         value = "auto" if name == "engine" else value  # which the machine decides
-        lines.append(f"| `{name}` | `{shown(value)}` | {comment} | {'static' if static else ''} |")
-    lines += certificates(entries)
-    return "\n".join(lines) + "\n"
+        rows.append((f"`{name}`", f"`{shown(value)}`", comment, "static" if static else ""))
+    lines += table(("name", "default", "meaning", ""), rows)
+    ids = [spec.id for spec, _ in entries]
+    return "\n".join([*lines, *certificates(ids), *transfers(ids)]) + "\n"
 
 
-def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
+def certificates(ids: list[str]) -> list[str]:
     """Returns the section about the comparisons with the reference, if there are any."""
-    found = [content for spec in entries if (content := _certificates.read(spec.id))]
+    found = [content for id in ids if (content := _certificates.read(id))]
     if not found:
         return []
-    reference, engine = found[0]["reference"], found[0].get("engine")
     longest = min(content.get("longest", 1_000) for content in found)
-    lines = [
-        "",
-        "## Certificate",
-        "",
-        f"Compared with {reference} by `python -m benchmarks.certify`: single steps from the same"
-        " states with the same actions and random outcomes, also with other parameters and from"
-        " states that play does not reach; the distributions of start states and random outcomes;"
-        " and whole episodes"
-        + (f", some of which were cut off after {longest} steps." if longest < 1_000 else ".")
-        + (
+    about = (
+        f"Compared with {found[0]['reference']} by `python -m benchmarks.certify`: single steps"
+        " from the same states with the same actions and random outcomes, also with other"
+        " parameters and from states that play does not reach; the distributions of start states"
+        " and random outcomes; and whole episodes"
+    )
+    about += f", some of which were cut off after {longest} steps." if longest < 1_000 else "."
+    if found[0].get("engine") == "c":
+        about += (
             " Steps run in C MuJoCo. All that it carries from one to the next is equal to the bit,"
             " in single and double precision, so errors are those of numbers that JAX computes, and"
             " of rounding to single precision."
-            if engine == "c"
-            else ""
         )
-        + f" [All figures]({source(_certificates.path_of(entries[0].id))}).",
-        "",
-        "| id | steps | episodes | mismatches | largest error | lines of the reference run"
-        " | smallest p-value |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| `{content['id']}` | {content['steps']:,} | {content['episodes']:,}"
-        f" | {content['mismatches']} | {largest_error(content)}"
-        f" | {content['reference_lines_run']} of {content['reference_lines']}"
-        f" | {content['smallest_p_value']:.2g} |"
-        for content in found
-    ]
-    lines += ["", "Mean returns and their standard errors:", ""]
-    lines += ["| id | parameters | policy | jaxenvs | reference |", "|---|---|---|---|---|"]
-    for content in found:
-        for part in content["parts"]:
-            chosen = ", ".join(f"`{name}={value}`" for name, value in part["parameters"].items())
-            for policy, result in part["episodes"].items():
-                returns = result["return"]
-                ours, theirs = map(plus_minus, (returns["ours"], returns["reference"]))
-                shared = f"| `{content['id']}` | {chosen or 'the defaults'} | {policy}"
-                lines.append(f"{shared} | {ours} | {theirs} |")
-    return lines + transfers(entries)
+    lines = ["", "## Certificate", "", f"{about} {figures('All figures', ids[0])}."]
+    columns = "id", "steps", "episodes", "mismatches", "largest error"
+    lines += table(
+        (*columns, "lines of the reference run", "smallest p-value"),
+        (
+            (
+                f"`{content['id']}`",
+                f"{content['steps']:,}",
+                f"{content['episodes']:,}",
+                content["mismatches"],
+                largest_error(content),
+                f"{content['reference_lines_run']} of {content['reference_lines']}",
+                f"{content['smallest_p_value']:.2g}",
+            )
+            for content in found
+        ),
+    )
+    lines += ["", "Mean returns and their standard errors:"]
+    return lines + table(
+        ("id", "parameters", "policy", "jaxenvs", "reference"),
+        (
+            (f"`{content['id']}`", chosen(part["parameters"]), policy, *returns(result["return"]))
+            for content in found
+            for part in content["parts"]
+            for policy, result in part["episodes"].items()
+        ),
+    )
 
 
 def largest_error(content: dict[str, Any]) -> str:
@@ -275,33 +274,38 @@ def largest_error(content: dict[str, Any]) -> str:
     return f"{max(double):.0e}, in single precision {single:.0e}"
 
 
-def transfers(entries: list[jaxenvs.EnvSpec]) -> list[str]:
+def transfers(ids: list[str]) -> list[str]:
     """Returns the part about policies that play in both environments, if there are any."""
     lines = []
-    for spec in entries:
-        content = _certificates.read(spec.id, "transfer")
-        if content is None:
-            continue
+    for content in filter(None, (_certificates.read(id, "transfer") for id in ids)):
         lines += [
             "",
             f"Policies for `{content['id']}`, trained by {content['algorithm']} for"
             f" {content['training_steps']:,} steps in one of both, played {content['episodes']:,}"
             " episodes in each (`python -m benchmarks.transfer`). The p-value is that of the"
             f" hypothesis that the mean returns differ by {content['margin']:.0%} or more"
-            f" ([all figures]({source(_certificates.path_of(spec.id, 'transfer'))})):",
-            "",
-            "| policy | jaxenvs | reference | p-value |",
-            "|---|---|---|---|",
+            f" ({figures('all figures', content['id'], 'transfer')}):",
+            *table(
+                ("policy", "jaxenvs", "reference", "p-value"),
+                (
+                    (policy, *returns(result), f"{result['p_value']:.2g}")
+                    for policy, result in content["policies"].items()
+                ),
+            ),
         ]
-        for policy, result in content["policies"].items():
-            ours, theirs = map(plus_minus, (result["ours"], result["reference"]))
-            lines.append(f"| {policy} | {ours} | {theirs} | {result['p_value']:.2g} |")
     return lines
 
 
-def plus_minus(mean_and_error: tuple[float, float]) -> str:
-    mean, error = mean_and_error
-    return f"{mean:.4g} ± {error:.2g}"
+def returns(result: dict[str, Any]) -> list[str]:
+    """Returns mean and standard error of ours and of the reference."""
+    pairs = (result["ours"], result["reference"])
+    return [f"{mean:.4g} ± {error:.2g}" for mean, error in pairs]
+
+
+def figures(text: str, id: str, kind: str = "c") -> str:
+    """Returns a link to the file of certificates."""
+    path = _certificates.path_of(id, kind).relative_to(ROOT).as_posix()
+    return f"[{text}]({SOURCE}/{path})"
 
 
 def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], list[str]]:
@@ -369,13 +373,7 @@ def draw(env: jaxenvs.Environment, path: Path) -> None:
     scale = min(WIDTH / width, HEIGHT / height)
     size = (max(1, round(scale * width)), max(1, round(scale * height)))
     small = [Image.fromarray(frame).resize(size, Image.Resampling.BOX) for frame in frames]
-    # One palette for all frames, computed from a few of them.
-    sheet = Image.fromarray(np.concatenate([np.asarray(frame) for frame in small[::8]]))
-    palette = sheet.quantize(COLORS)
-    indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
-    indexed[0].save(
-        path, save_all=True, append_images=indexed[1:], duration=1000 // FPS, loop=0, optimize=True
-    )
+    write_gif(small, path, COLORS, FPS)
 
 
 def draw_overview(path: Path) -> None:
@@ -393,15 +391,17 @@ def draw_overview(path: Path) -> None:
             x, y = column * WIDTH + (WIDTH - tile.width) // 2, row * HEIGHT
             for t, frame in enumerate(frames):
                 frame.paste(tiles[2 * t % len(tiles)], (x, y + (HEIGHT - tile.height) // 2))
-    palette = frames[0].quantize(2 * COLORS)
-    indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    indexed[0].save(
-        path, save_all=True, append_images=indexed[1:], duration=2000 // FPS, loop=0, optimize=True
-    )
+    write_gif(frames, path, 2 * COLORS, FPS // 2)
 
 
-def page_of(cls: type, spec: jaxenvs.EnvSpec) -> Path:
-    return PAGES / spec.family / f"{cls.__name__}.md"
+def write_gif(frames: list[Any], path: Path, colors: int, fps: int) -> None:
+    """Writes pictures of PIL with one palette, computed from a few of them."""
+    from PIL import Image
+
+    sheet = Image.fromarray(np.concatenate([np.asarray(frame) for frame in frames[::8]]))
+    palette = sheet.quantize(colors)
+    first, *rest = (frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    first.save(path, save_all=True, append_images=rest, duration=1000 // fps, loop=0, optimize=True)
 
 
 def picture(spec: jaxenvs.EnvSpec) -> Path | None:
@@ -409,30 +409,37 @@ def picture(spec: jaxenvs.EnvSpec) -> Path | None:
     names = PICTURED.get(spec.family)
     if names and not any(f"/{name}-v" in spec.id for name in names):
         return None
-    name = re.sub(r"(_Diverse_GR?)?(Dense)?(?=-v\d+$)", "", spec.id.replace("/", "-"))
-    name = re.sub(r"(?<=dog-)\w+$", "fetch", name)  # a picture of the dog takes minutes
+    name = re.sub(r"(_Diverse_GR?)?(Dense|Debug)?(?=-v\d+$)", "", spec.id.replace("/", "-"))
+    name = re.sub(r"_sparse$", "", name)
+    name = re.sub(r"(?<=-)(dog|hopper|humanoid|humanoid_CMU|walker)-\w+$", r"\1", name)
     return PICTURES / f"{name}.gif"
 
 
-def image(spec: jaxenvs.EnvSpec, folder: Path) -> str:
+def image(spec: jaxenvs.EnvSpec, root: str) -> str:
+    """Returns an id's picture, if it is there; `root` leads from the page to the first page."""
     path = picture(spec)
-    return f"![{spec.id}]({relative(path, folder)})" if path else ""
+    exists = path is not None and path.exists()
+    return f"![{spec.id}]({root}/assets/environments/{path.name})" if exists else ""
 
 
-def source(path: Path) -> str:
-    return f"{SOURCE}/{relative(path, ROOT)}"
+def limits(spec: jaxenvs.EnvSpec) -> list[str]:
+    """Returns the cells of the columns `LIMITS`."""
+    values = (spec.time_limit, spec.reward_threshold, spec.compared_with)
+    return ["—" if value is None else str(value) for value in values]
 
 
-def relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path, folder)).as_posix()
+def chosen(parameters: Mapping[str, Any], show: Callable[[Any], str] = str) -> str:
+    return ", ".join(f"`{name}={show(value)}`" for name, value in parameters.items()) or (
+        "the defaults"
+    )
 
 
-def title(family: str) -> str:
-    return TITLES.get(family) or family.replace("_", " ").capitalize()
-
-
-def anchor(family: str) -> str:
-    return title(family).lower().replace(" ", "-")
+def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
+    """Returns the lines of a table, after an empty one."""
+    names = list(columns)
+    lines = [" | ".join(map(str, row)) for row in (names, *rows)]
+    lines.insert(1, " | ".join(["---"] * len(names)))
+    return ["", *(f"| {line} |" for line in lines)]
 
 
 def numbers_as_numbers(id: str) -> list[str | int]:
@@ -443,10 +450,6 @@ def numbers_as_numbers(id: str) -> list[str | int]:
 def shown(value: Any) -> str:
     """Returns a value as code; for a function or a class, its name."""
     return (getattr(value, "__name__", None) or repr(value)).replace("|", "\\|")
-
-
-def or_dash(value: Any) -> str:
-    return "—" if value is None else str(value)
 
 
 def _escape(text: str) -> str:
