@@ -1,4 +1,7 @@
-"""Certificates of environments, in a JSON file per family: id -> certificate, sorted by id."""
+"""Certificates of environments, in a JSON file per family: id -> certificate, sorted by id.
+
+Those of MJX and of policies that transfer are few, so each kind has one file.
+"""
 
 import json
 import os
@@ -12,14 +15,14 @@ Certificate = dict[str, Any]
 
 
 def path_of(id: str, kind: str = "c", folder: Path = FOLDER) -> Path:
-    """Returns the file of the certificates of an id's family.
+    """Returns the file that has the certificate of an id, or would have it.
 
     Args:
         id: the id.
         kind: "c" or "mjx", the engine of tasks with MuJoCo, or "transfer".
         folder: the folder of the files.
     """
-    return folder / f"{jaxenvs.registry[id].family}{'' if kind == 'c' else f'.{kind}'}.json"
+    return folder / f"{jaxenvs.registry[id].family if kind == 'c' else kind}.json"
 
 
 def read(id: str, kind: str = "c", folder: Path = FOLDER) -> Certificate | None:
@@ -28,7 +31,7 @@ def read(id: str, kind: str = "c", folder: Path = FOLDER) -> Certificate | None:
 
 
 def write(id: str, certificate: Certificate, kind: str = "c", folder: Path = FOLDER) -> Path:
-    """Writes the certificate of an id beside those of its family; returns the file."""
+    """Writes the certificate of an id beside the others in its file, which it returns."""
     path = path_of(id, kind, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     found = _load(path) | {id: certificate}

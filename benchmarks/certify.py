@@ -15,7 +15,7 @@ Writes each certificate to its family's file in benchmarks/certificates. It has 
    and with one that gets further.
 
 Tasks with MuJoCo run in C MuJoCo; all that it carries from step to step must be equal to the bit.
-`--engine mjx` writes FAMILY.mjx.json. There, single precision is measured, not judged.
+`--engine mjx` writes mjx.json. There, single precision is measured, not judged.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Trains one policy in our environment and one in the reference, with the same settings. Both play
 many episodes in both. A policy transfers if its mean returns are equivalent: two one-sided t-tests
 (TOST) reject that they differ by more than a tenth of the reference's. Writes
-benchmarks/certificates/FAMILY.transfer.json.
+benchmarks/certificates/transfer.json.
 """
 
 import argparse

@@ -31,8 +31,9 @@ from jaxenvs.errors import MissingExtraError
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # drawn digits
 INDEX = "environments/index.md"  # its list of ids is appended
-PICTURES = ROOT / "docs" / "assets" / "environments"
-OVERVIEW = ROOT / "docs" / "assets" / "overview.gif"
+DOCS = ROOT / "docs"
+PICTURES = DOCS / "assets" / "environments"
+OVERVIEW = DOCS / "assets" / "overview.gif"
 SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 LOG = logging.getLogger("mkdocs.hooks.environment_pages")
 
@@ -162,7 +163,7 @@ def list_of_ids(families: dict[str, dict[type, Entries]]) -> str:
 def environment_page(cls: type, entries: Entries) -> str:
     """Returns the page of an environment, with all its ids."""
     summary, facts, prose = read_docstring(cls)
-    first, env = entries[0]
+    (first, env), *_ = entries
     lines = [
         f"# {cls.__name__}",
         "",
@@ -194,13 +195,13 @@ def environment_page(cls: type, entries: Entries) -> str:
     if guide := GUIDES.get(first.family):
         sentence, path = guide
         lines += ["", f"{sentence}(../../{path})."]
-    sources = [fact for fact in facts if fact[0] == "Source"]
     for name, text, rest in facts:
         if name not in ("Source", "Time limit"):  # the limits of the ids are in the table
             lines += ["", f"**{name}**: {text}"]
             if rest:
                 lines += ["", *(f"- {line}" for line in rest)]
-    for paragraph in (*prose, *(f"**{name}**: {text}" for name, text, _ in sources)):
+    sources = [f"**{name}**: {text}" for name, text, _ in facts if name == "Source"]
+    for paragraph in (*prose, *sources):
         lines += ["", paragraph]
     lines += [
         "",
@@ -418,8 +419,9 @@ def picture(spec: jaxenvs.EnvSpec) -> Path | None:
 def image(spec: jaxenvs.EnvSpec, root: str) -> str:
     """Returns an id's picture, if it is there; `root` leads from the page to the first page."""
     path = picture(spec)
-    exists = path is not None and path.exists()
-    return f"![{spec.id}]({root}/assets/environments/{path.name})" if exists else ""
+    if path is None or not path.exists():
+        return ""
+    return f"![{spec.id}]({root}/{path.relative_to(DOCS).as_posix()})"
 
 
 def limits(spec: jaxenvs.EnvSpec) -> list[str]:
@@ -429,9 +431,8 @@ def limits(spec: jaxenvs.EnvSpec) -> list[str]:
 
 
 def chosen(parameters: Mapping[str, Any], show: Callable[[Any], str] = str) -> str:
-    return ", ".join(f"`{name}={show(value)}`" for name, value in parameters.items()) or (
-        "the defaults"
-    )
+    assignments = (f"`{name}={show(value)}`" for name, value in parameters.items())
+    return ", ".join(assignments) or "the defaults"
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
