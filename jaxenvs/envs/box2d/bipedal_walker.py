@@ -1,6 +1,7 @@
 """The bipedal walker task."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -165,7 +166,8 @@ class BipedalWalker(Environment[BipedalWalkerState]):
 
     def begin(self, draws: StartDraws) -> tuple[BipedalWalkerState, TimeStep]:
         """Starts an episode with the given draws. As in Gymnasium, this takes one step."""
-        state = self._move(self._place(draws), jnp.zeros(4, jnp.float32), draws.force)
+        still = jnp.zeros(4, jnp.float32)
+        state = self._move(self._world.drop, self._place(draws), still, draws.force)
         return state, TimeStep.first(self._observe(state))
 
     def _place(self, draws: StartDraws) -> BipedalWalkerState:
@@ -189,7 +191,7 @@ class BipedalWalker(Environment[BipedalWalkerState]):
     ) -> tuple[BipedalWalkerState, TimeStep]:
         del key
         check_action_shape(self.action_space, action, "BipedalWalker")
-        new = self._move(state, action, jnp.float32(0))
+        new = self._move(self._world.step, state, action, jnp.float32(0))
         return new, self._outcome(state, action, new)
 
     def _outcome(
@@ -210,14 +212,18 @@ class BipedalWalker(Environment[BipedalWalkerState]):
         return HARDCORE_WORLD if self.hardcore else WORLD
 
     def _move(
-        self, state: BipedalWalkerState, action: chex.Array, force: jax.Array
+        self,
+        move: Callable[..., WorldState],
+        state: BipedalWalkerState,
+        action: chex.Array,
+        force: jax.Array,
     ) -> BipedalWalkerState:
         acceleration = jnp.zeros((len(_BODIES), 3), jnp.float32).at[:, 1].set(-10)
         acceleration = acceleration.at[0, 0].set(_BODIES[0].mass.linear * force)
         speeds = np.asarray([HIP_SPEED, KNEE_SPEED] * 2, np.float32) * jnp.sign(action)
         torques = MAX_TORQUE * jnp.minimum(jnp.abs(action), 1)
         world = replace(state.world, is_awake=jnp.ones_like(state.world.is_awake))  # by motors
-        world = self._world.step(
+        world = move(
             world,
             Terrain(state.heights, state.boxes),
             acceleration,

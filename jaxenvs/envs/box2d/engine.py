@@ -139,6 +139,7 @@ class World:
         self.masses = [body.mass for body in self.bodies]
         self._joint_table = gather(self.joints, self.masses)
         self._step, self._fly = in_batches(self._step_all), in_batches(self._fly_all)
+        self._drop = in_batches(self._drop_all)
 
     def start(self, places: Array) -> WorldState:
         """Returns bodies at rest at float32[B, 3]: x and y of their origins, and angles."""
@@ -188,12 +189,22 @@ class World:
         """Moves a world that is far from the ground, which takes less time than `step`."""
         return self._fly(state, acceleration, speeds, torques)
 
+    def drop(
+        self,
+        state: WorldState,
+        terrain: Terrain,
+        acceleration: Array,
+        speeds: Array,
+        torques: Array,
+    ) -> WorldState:
+        """Moves a world without contacts, which may hit the ground. It compiles sooner."""
+        return self._drop(state, terrain, acceleration, speeds, torques)
+
     def _step_all(self, state: WorldState, terrain: Terrain, *forces: Array) -> WorldState:
         """Moves worlds [N, ...]."""
         number, bodies = state.touches.shape
-        chunk = chunk_of(number, 8)
+        chunk = self._chunk_of(number)
         if self.stands:
-            chunk = None if chunk is None else max(chunk, WIDE_CHUNK)
             moved, is_near = state, jnp.ones(number, bool)
         else:
             moved = self._fly_all(state, *forces)
@@ -221,15 +232,30 @@ class World:
         if order is not None:
             moved, impulses = rows_at((moved, impulses), jnp.argsort(order))
         moved = replace(moved, contacts=contacts, impulses=impulses, touches=touches, began=began)
+        return self._land(state, moved, is_near, terrain)
+
+    def _drop_all(self, state: WorldState, terrain: Terrain, *forces: Array) -> WorldState:
+        """Moves worlds [N, ...] without contacts, which may hit the ground."""
+        moved = self._fly_all(state, *forces)
+        return self._land(state, moved, jnp.ones(len(moved.is_awake), bool), terrain)
+
+    def _land(
+        self, state: WorldState, moved: WorldState, is_near: Array, terrain: Terrain
+    ) -> WorldState:
+        """Finds contacts after a motion, and moves back what went through the ground."""
         contacts, impulses, may_hit = overwrite_where(
             lambda params, indices: self._settle(*rows_at(params, indices)),
-            chunk,
+            self._chunk_of(len(is_near)),
             is_near,
             (state, moved, terrain),
-            (contacts, impulses, jnp.zeros_like(began)),
+            (moved.contacts, moved.impulses, jnp.zeros_like(moved.began)),
         )
         moved = replace(moved, contacts=contacts, impulses=impulses)
         return self._hit(state, moved, may_hit, terrain)
+
+    def _chunk_of(self, number: int) -> int | None:
+        chunk = chunk_of(number, 8)
+        return max(chunk, WIDE_CHUNK) if self.stands and chunk is not None else chunk
 
     def _fly_all(self, state: WorldState, *forces: Array) -> WorldState:
         """Moves worlds [N, ...] without contacts."""
@@ -295,7 +321,7 @@ class World:
             )
 
         moving = velocity, joints, impulses
-        if contacts is None:  # most worlds need few iterations, some need all
+        if contacts is None and not self.stands:  # most need few iterations, some need all
             moving, is_changing = solve((rows, moving), FIRST_ITERATIONS)
             moving = on_lanes(
                 lambda inputs: solve(inputs, VELOCITY_ITERATIONS - FIRST_ITERATIONS)[0],
