@@ -255,8 +255,8 @@ MUTANTS = (
     Mutant(
         "native-backend-counts-finished-episodes",
         "jaxenvs/bridge/backends/native.py",
-        "np.putmask(steps, before, steps - 1 if first is None else first)",
-        "np.putmask(steps, before, steps if first is None else first)",
+        "np.where(self._ended[rows], first, elapsed[rows] + 1)",
+        "elapsed[rows] + 1",
         ("tests/bridge/test_native.py",),
     ),
     Mutant(

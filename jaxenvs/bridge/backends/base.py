@@ -145,6 +145,9 @@ class Backend(abc.ABC):
         """
         raise NotImplementedError
 
+    def flush(self, buffer: int) -> None:  # noqa: B027
+        """Writes the latest batch of all to `arrays`, if the backend makes batches."""
+
     @abc.abstractmethod
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         """Sends a message to idle environments, see `worker.perform`.

@@ -1,23 +1,18 @@
-"""The "native" backend, which drives an environment that is vectorized already."""
+"""The "native" backend, which steps an environment that is vectorized already."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from jaxenvs.bridge.backends._batches import (
-    Batch,
-    Form,
-    Raw,
-    copy_rows,
-    field_of,
-    fitting,
-    has_nan,
-    rows_of,
+from jaxenvs.bridge.backends._vector_adapters import make_adapter
+from jaxenvs.bridge.backends._vector_batches import (
+    VectorBatch,
+    field_array,
+    observation_array,
+    take_rows,
 )
-from jaxenvs.bridge.backends._drivers import Driver, driver_of
 from jaxenvs.bridge.backends.base import (
     RESET,
     STEP_ALL,
@@ -29,21 +24,19 @@ from jaxenvs.bridge.backends.base import (
 )
 from jaxenvs.bridge.foreign.ids import VectorMaker
 from jaxenvs.bridge.memory import lines as _lines
-from jaxenvs.bridge.memory.layout import leaves_of, tree_of
+from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
+from jaxenvs.bridge.workers.checks import SpaceChecks
 from jaxenvs.bridge.workers.failures import traceback_of
-from jaxenvs.bridge.workers.views import own_copy, snapshot
+from jaxenvs.bridge.workers.views import flat_has_nan, own_copy, snapshot
 from jaxenvs.errors import JaxenvsError, PoolError
 
-_WATCHED_BATCHES = 4  # copied until it is known whether each batch has its own memory
-_CHECKED_BATCHES = 3  # whose observations are compared with the space, under validate="first"
 ALL = -1  # the instance number that means the vectorized environment as a whole
 
 
 class NativeBackend(Backend):
-    """A backend that drives one vectorized environment.
+    """A backend that steps one vectorized environment.
 
-    It returns the environment's own arrays without a copy. If the environment writes to the same
-    arrays at every step, they are copied.
+    It returns the environment's own arrays, or copies if the environment may write to them again.
 
     Args:
         maker: makes the vectorized environment.
@@ -60,35 +53,34 @@ class NativeBackend(Backend):
 
     def __init__(self, maker: VectorMaker, wanted: Mapping[str, Any]) -> None:
         try:
-            driver = driver_of(maker, wanted)
+            self._adapter = adapter = make_adapter(maker, wanted)
         except PoolError:
             raise
         except Exception as error:
             raise Broken(_post("its constructor", error)) from error
-        self._driver: Driver | None = driver
         self.maker = maker
-        self.num_envs, self.batch_size = driver.num_envs, driver.batch_size
-        self.num_workers = driver.num_threads
-        self.autoreset_mode = driver.autoreset_mode
+        self.num_envs, self.batch_size = adapter.num_envs, adapter.batch_size
+        self.num_workers = adapter.num_threads
+        self.autoreset_mode = adapter.autoreset_mode
         self.facts = [
             {
-                "observation_space": driver.observation_space,
-                "action_space": driver.action_space,
-                "metadata": dict(getattr(driver.env, "metadata", None) or {}),
-                "render_mode": getattr(driver.env, "render_mode", None),
-                "spec": driver.spec,
+                "observation_space": adapter.observation_space,
+                "action_space": adapter.action_space,
+                "metadata": dict(getattr(adapter.env, "metadata", None) or {}),
+                "render_mode": getattr(adapter.env, "render_mode", None),
+                "spec": adapter.spec,
                 "agents": (),
             }
         ]
 
     def info_samples(self) -> list[Mapping[str, Any]]:
         """Returns infos after a reset and a step, from another vectorized environment."""
-        driver = driver_of(self.maker, {})
+        adapter = make_adapter(self.maker, {})
         try:
-            actions = batch_space(driver.action_space, driver.num_envs).sample()
-            infos = driver.reset(None, None, None).info, driver.step(actions).info
+            actions = batch_space(adapter.action_space, adapter.num_envs).sample()
+            infos = adapter.reset(None, None, None).info, adapter.step(actions).info
         finally:
-            driver.close()
+            adapter.close()
         return [
             {
                 name: value[0]  # of the first environment
@@ -100,83 +92,67 @@ class NativeBackend(Backend):
 
     def attach(self, settings: Settings) -> None:
         self._settings = settings
-        self.plan, private = private_arrays(settings, self.num_envs)
-        # Batches of all environments are kept by reference; partial ones are copied to their rows.
-        self._memory = private.answers
-        self._answers: list[Any] = list(self._memory)
-        self.arrays: Any = dataclasses.replace(private, answers=self._answers)
-        self._form = Form(settings.observation_space)
-        self._action_form = Form(settings.action_space)
-        self._leaves, self._fields = self._form.leaves, settings.info_fields
-        self._floats = [i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind in "fc"]
-        self._action_arrays = private.actions
         self._options: dict[str, Any] | None = None
-        self._posts: list[Post] = []
-        self._is_fresh, self._mode = self._live.fresh_memory, self._live.autoreset_mode
-        self._copies = not self._is_fresh
-        self._held: list[list[np.ndarray]] | None = []  # None once memory was reused
-        self._unchecked = _CHECKED_BATCHES if settings.validate else 0
+        self.plan, self.arrays = private_arrays(settings, self.num_envs)
+        self._leaves = [(getter(leaf.path), leaf) for leaf in leaves_of(settings.observation_space)]
         self._every_id = np.arange(self.num_envs, dtype=np.int32)
         self._true = np.ones(self.num_envs, bool)
         self._every_id.flags.writeable = self._true.flags.writeable = False
-        self._over = np.zeros(self.num_envs, bool)  # where the latest step ended the episode
-        self._any_over = False
-        self._begun: tuple[str, Raw | Exception | None] | None = None  # what, its answer if known
-        self._parts: list[Raw] = []  # partial answers that were not taken yet
-        self._some_buffer = 0
-        self._latest: Any = None
-
-    @property
-    def _live(self) -> Driver:
-        assert self._driver is not None
-        return self._driver
+        self._posts: list[Post] = []
+        self._checks = SpaceChecks(
+            *(settings.observation_space, settings.validate, range(self.num_envs)),
+            lambda _, what, text: self._posts.append(Post(ALL, what, text)),
+        )
+        self._ended = np.zeros(self.num_envs, bool)  # where the latest step ended the episode
+        self._has_started = False  # whether a step was started that has to be finished
+        self._partial: list[VectorBatch] = []  # batches that were not taken yet
+        self._buffer_of_some = 0
+        self._latest: Any = None  # the latest batch; its observation is a list of leaves
+        # The latest batches of all environments, where `arrays` do not have them yet.
+        self._unwritten: list[VectorBatch | None] = [None, None]
 
     # --- requests of the pool ---
 
     def lock_step(self, timeout: float) -> Callable[[int], int]:
-        driver = self._live
-
-        def step(buffer: int) -> int:
-            try:
-                return self._put(driver.step(self._actions(None)), buffer)
-            except Exception as error:
-                return self._failed("step", error)
-
-        return step
+        step = self._adapter.step
+        return lambda buffer: self._finish(lambda: step(self._actions(None)), buffer)
 
     def start_all(self, op: int, buffer: int) -> None:
-        what, answer = "step" if op == STEP_ALL else "reset", None
+        self._has_started, what = False, "step" if op == STEP_ALL else "reset"
         try:
             if op == STEP_ALL:
-                answer = self._live.begin_step(self._actions(None))
+                batch = self._adapter.start_step(self._actions(None))
+                self._has_started = batch is None
             else:
-                answer = self._live.reset(None, self._seeds(self._every_id), self._options)
+                batch = self._adapter.reset(None, self._seeds(self._every_id), self._options)
+            if batch is not None:
+                self._put(batch, buffer)
         except JaxenvsError:
             raise
         except Exception as error:
-            answer = error
-        self._begun = what, answer
+            self._posts.append(_post(what, error))
 
     def wait_all(self, buffer: int, timeout: float) -> int:
-        if self._begun is None:
+        if not self._has_started:
             return self._attention()
-        (what, answer), self._begun = self._begun, None
+        self._has_started = False
+        return self._finish(self._adapter.finish_step, buffer)
 
+    def _finish(self, step: Callable[[], VectorBatch], buffer: int) -> int:
         try:
-            if isinstance(answer, Exception):
-                raise answer
-            return self._put(self._live.end_step() if answer is None else answer, buffer)
+            self._put(step(), buffer)
         except Exception as error:
-            return self._failed(what, error)
+            self._posts.append(_post("step", error))
+        return self._attention()
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
-        self._some_buffer = buffer
+        self._buffer_of_some = buffer
         if op != RESET:
-            self._live.send(self._actions(instances), instances)
+            self._adapter.send(self._actions(instances), instances)
             return
-        found = self._live.reset_some(instances, self._seeds(instances), self._options)
-        if found is not None:
-            self._parts.append(found)
+        batch = self._adapter.reset_some(instances, self._seeds(instances), self._options)
+        if batch is not None:
+            self._partial.append(batch)
 
     def take(self, out: np.ndarray, timeout: float) -> int:
         count = len(out)
@@ -185,33 +161,32 @@ class NativeBackend(Backend):
                 f"{self.maker.name} answers in batches of {self.batch_size}, but {count} results"
                 f" were requested.  Send and receive multiples of {self.batch_size}."
             )
-        parts, self._parts = self._parts, []
+        parts, self._partial = self._partial, []
         try:
             while sum(len(part.ids) for part in parts) < count:
-                parts.append(self._live.recv())
-            found = Raw.together(parts)
-            out[:] = found.ids
-            return self._put(found, self._some_buffer)
+                parts.append(self._adapter.recv())
+            batch = VectorBatch.concatenated(parts)
+            self._put(batch, self._buffer_of_some)
+            out[:] = batch.ids
         except Exception as error:
             out[:] = -1
-            return self._failed("step", error)
+            self._posts.append(_post("step", error))
+        return self._attention()
 
     def batch(self, order: np.ndarray | None = None) -> Any:
-        latest = self._latest
-        observation = self._form.tree(latest.observation)
-        found = observation, latest.reward, latest.terminated, latest.truncated, latest.infos
+        ids, leaves, *rest, infos, _ = self._latest
+        observation = tree_of(self._settings.observation_space, iter(leaves))
+        batch = observation, *rest, infos
         if order is None:
-            return found
+            return batch
         row_of = np.empty(self.num_envs, np.int32)
-        row_of[latest.ids] = np.arange(len(order))
-        return rows_of(found, row_of[order], len(order))
+        row_of[ids] = np.arange(len(order))
+        return take_rows(batch, row_of[order], len(order))
 
     def _actions(self, ids: np.ndarray | None) -> Any:
         # Copies, because some environments keep the arrays.
-        arrays = self._action_arrays
-        if ids is None and self._action_form.is_plain:
-            return arrays[0].copy()
-        return self._action_form.tree([a.copy() if ids is None else a[ids] for a in arrays])
+        leaves = (a.copy() if ids is None else a[ids] for a in self.arrays.actions)
+        return tree_of(self._settings.action_space, leaves)
 
     def _seeds(self, ids: np.ndarray) -> Any:
         """Returns None, a base seed, or a list with one seed for each environment."""
@@ -226,9 +201,9 @@ class NativeBackend(Backend):
         name = what[0]
         try:
             if kind == "set_attr":
-                self._live.set_attr(name, list(what[1]))
+                self._adapter.set_attr(name, list(what[1]))
                 return [None] * len(instances)
-            return self._live.call(name, instances, *what[1:])
+            return self._adapter.call(name, instances, *what[1:])
         except Exception as error:
             raise Broken(_post(f"{kind}({name!r})", error)) from error
 
@@ -240,149 +215,128 @@ class NativeBackend(Backend):
         return posts
 
     def close(self, grace: float) -> list[Post]:
-        driver, self._driver = self._driver, None
         try:
-            if driver is not None:
-                driver.close()
+            self._adapter.close()
         except Exception as error:
             return [_post("close", error)]
         return []
 
-    # --- conversion of answers ---
+    # --- batches ---
 
     def _attention(self) -> int:
         return _lines.ATTENTION if self._posts else _lines.OK
 
-    def _failed(self, what: str, error: Exception) -> int:
-        self._posts.append(_post(what, error))
-        return self._attention()
-
-    def _put(self, raw: Raw, buffer: int) -> int:
-        """Puts an answer into a buffer; returns the status."""
-        ids, observation, reward, terminated, truncated, _, _ = raw
-        every = self._every_id if ids is None else ids
-        parts, count = self._form.parts(observation), len(every)
-        arrays = [fitting(part, leaf, count) for part, leaf in zip(parts, self._leaves)]  # noqa: B905
-        if self._copies:
-            arrays = self._copied(arrays)
-        if not self._is_fresh:
-            terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
-            reward = np.array(reward, np.float64)
-        elif reward.dtype != np.float64:
-            reward = reward.astype(np.float64)
-        infos = self._infos(raw, terminated, truncated, count)
-        batch = Batch(self._form, self._fields, every, arrays, reward, terminated, truncated, infos)
-        self._latest = batch
-        if ids is None:
-            self._answers[buffer] = batch
+    def _put(self, batch: VectorBatch, buffer: int) -> None:
+        """Makes a batch the latest one."""
+        ids = self._every_id if batch.ids is None else batch.ids
+        leaves = [
+            observation_array(get(batch.observation), leaf, len(ids)) for get, leaf in self._leaves
+        ]
+        if not self._adapter.returns_new_observations:
+            leaves = [array.copy() for array in leaves]
+        own = np.asarray if self._adapter.returns_new_arrays else np.array
+        reward = own(batch.reward, np.float64)
+        terminated, truncated = own(batch.terminated, bool), own(batch.truncated, bool)
+        infos = self._infos(batch, terminated | truncated, len(ids))
+        self._latest = latest = VectorBatch(ids, leaves, reward, terminated, truncated, infos)
+        if batch.ids is None:
+            self._unwritten[buffer] = latest
         else:
-            memory = self._memory[buffer]
-            if self._answers[buffer] is not memory:
-                copy_rows(self._answers[buffer], memory, slice(None))
-                self._answers[buffer] = memory
-            copy_rows(batch, memory, ids)
+            self.flush(buffer)
+            self._write(latest, buffer)
         if self._settings.validate:
-            self._check(arrays, reward, every)
-        return self._attention()
+            self._check(latest)
 
-    def _copied(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Copies arrays, unless enough batches have shown that each has its own memory."""
-        if self._held is not None:
-            held = (old for each in self._held for old in each)
-            if any(np.may_share_memory(array, old) for old in held for array in arrays):
-                self._held = None  # memory is reused, so copy for good
-            elif len(self._held) == _WATCHED_BATCHES - 1:
-                self._copies, self._held = False, None
-                return arrays
-            else:
-                self._held.append(arrays)
-        return [array.copy() for array in arrays]
-
-    def _infos(
-        self, raw: Raw, terminated: np.ndarray, truncated: np.ndarray, count: int
-    ) -> dict[str, Any]:
+    def _infos(self, batch: VectorBatch, ended: np.ndarray, count: int) -> dict[str, Any]:
         """Returns the environment's infos with masks and the info_fields; counts the steps."""
-        info, true = raw.info, self._true[:count]
-        infos = {name: value for name, value in info.items() if name != "final_obs"}
-        if not self._is_fresh:
+        infos = {name: value for name, value in batch.info.items() if name != "final_obs"}
+        if not self._adapter.returns_new_arrays:
             infos = snapshot(infos)
-        for name in info:
-            if name[0] != "_" and f"_{name}" not in info:
-                infos[f"_{name}"] = true
-        if "final_obs" in info:
-            done = terminated | truncated
-            infos["final_obs"] = self._finals(info["final_obs"], done)
-            infos["_final_obs"] = infos["_final_info"] = done
+        for name in batch.info:
+            if name[0] != "_":
+                infos.setdefault(f"_{name}", self._true[:count])
+        if "final_obs" in batch.info:
+            infos["final_obs"] = self._final_observations(batch.info["final_obs"], ended)
+            infos["_final_obs"] = infos["_final_info"] = ended
             infos.setdefault("final_info", {})
-        for name, space in self._fields.items():
-            found = (field_of(info.get(name), leaf, count) for leaf in leaves_of(space))
-            infos[name] = tree_of(space, found)
-        if "elapsed_step" in info:  # EnvPool counts itself
-            rows = slice(None) if raw.ids is None else raw.ids
-            self.arrays.elapsed[rows] = info["elapsed_step"]
-        else:
-            self._count(raw, terminated | truncated)
+        for name, space in self._settings.info_fields.items():
+            value = batch.info.get(name)
+            fields = (field_array(value, leaf, count) for leaf in leaves_of(space))
+            infos[name] = tree_of(space, fields)
+        self._count_steps(batch, ended)
         return infos
 
-    def _count(self, raw: Raw, over: np.ndarray) -> None:
-        """Counts a step of each episode; `over` is where it ended one."""
-        elapsed, before = self.arrays.elapsed, self._over
-        steps = elapsed
-        if raw.ids is not None:
-            steps, before = elapsed[raw.ids], before[raw.ids]
-        if raw.is_reset:
-            steps[:] = 0
-        else:
-            np.add(steps, 1, steps)
-            if self._any_over:
-                first = {"same_step": 1, "next_step": 0}.get(self._mode)
-                np.putmask(steps, before, steps - 1 if first is None else first)
-        if raw.ids is None:
-            self._over = over
-        else:
-            elapsed[raw.ids] = steps
-            self._over = self._over.copy()
-            self._over[raw.ids] = over
-        self._any_over = b"\1" in self._over.tobytes()  # a fifth of the time of any()
+    def _count_steps(self, batch: VectorBatch, ended: np.ndarray) -> None:
+        """Counts a step of each episode; `ended` is where it was the last one."""
+        elapsed, rows = self.arrays.elapsed, slice(None) if batch.ids is None else batch.ids
+        if "elapsed_step" in batch.info:  # EnvPool counts itself
+            elapsed[rows] = batch.info["elapsed_step"]
+            return
+        # A finished episode that nobody resets makes no steps.
+        first = {"same_step": 1, "next_step": 0}.get(self._adapter.autoreset_mode, elapsed[rows])
+        steps = np.where(self._ended[rows], first, elapsed[rows] + 1)
+        elapsed[rows] = 0 if batch.is_reset else steps
+        self._ended[rows] = ended
 
-    def _finals(self, finals: Any, done: np.ndarray) -> np.ndarray:
+    def _final_observations(self, finals: Any, ended: np.ndarray) -> np.ndarray:
         """Returns an object array with the last observation of each environment, or None."""
         if isinstance(finals, np.ndarray) and finals.dtype == object:
             return own_copy(finals)
-        rows = np.full(len(done), None, object)
-        for row in np.flatnonzero(done).tolist():
-            parts = self._form.parts(finals)
-            rows[row] = self._form.tree([np.array(part[row]) for part in parts])
-        return rows
+        observations = np.full(len(ended), None, object)
+        for row in np.flatnonzero(ended).tolist():
+            leaves = (np.array(get(finals)[row]) for get, _ in self._leaves)
+            observations[row] = tree_of(self._settings.observation_space, leaves)
+        return observations
 
-    def _check(self, observation: list[np.ndarray], reward: np.ndarray, ids: np.ndarray) -> None:
-        if has_nan(reward):
-            self._tell_nan("a reward", reward, ids)
+    def flush(self, buffer: int) -> None:
+        batch, self._unwritten[buffer] = self._unwritten[buffer], None
+        if batch is not None:
+            self._write(batch, buffer)
+
+    def _write(self, batch: VectorBatch, buffer: int) -> None:
+        answer, ids, infos = self.arrays.answers[buffer], batch.ids, batch.info
+        for name in ("reward", "terminated", "truncated"):
+            getattr(answer, name)[ids] = getattr(batch, name)
+        fields = [
+            (name, leaf)
+            for name, space in self._settings.info_fields.items()
+            for leaf in leaves_of(space)
+        ]
+        values = [*batch.observation, *(getter(leaf.path)(infos[name]) for name, leaf in fields)]
+        finals = [*answer.final_observation, *answer.final_fields]  # under same-step autoreset
+        for targets in ([*answer.observation, *answer.fields], finals):
+            for target, value in zip(targets, values, strict=False):
+                target[ids] = value
+        if not finals:
             return
-        for i in self._floats:
-            if has_nan(observation[i]):
-                self._tell_nan("an observation", observation[i], ids)
-                return
-        if self._unchecked:
-            self._check_space(observation, ids)
+        ended = np.flatnonzero(infos.get("_final_obs", ()))
+        for row in ended:
+            for target, (get, _) in zip(answer.final_observation, self._leaves, strict=True):
+                target[ids[row]] = get(infos["final_obs"][row])
+        last = infos.get("final_info")
+        for target, (name, leaf) in zip(answer.final_fields, fields, strict=True):
+            value = last.get(name) if isinstance(last, Mapping) else None
+            target[ids[ended]] = field_array(value, leaf, len(ids))[ended]
 
-    def _tell_nan(self, what: str, array: np.ndarray, ids: np.ndarray) -> None:
-        rows = np.isnan(array.reshape(len(array), -1)).any(axis=1)
-        text = (
-            f"{what} is NaN in environments {ids[rows].tolist()}.  Pass validate=False to accept"
-            " NaN."
-        )
-        self._posts.append(Post(ALL, "a check", text))
-
-    def _check_space(self, observation: list[np.ndarray], ids: np.ndarray) -> None:
-        space, warns = self._settings.observation_space, self._settings.validate == "first"
-        self._unchecked -= warns
-        for row, number in enumerate(ids.tolist()):
-            if not space.contains(self._form.tree([array[row] for array in observation])):
-                text = f"environment {number} returned an observation outside its space, {space}"
-                self._posts.append(Post(ALL, "warning" if warns else "a check", text))
-                self._unchecked = 0 if warns else self._unchecked
+    def _check(self, batch: VectorBatch) -> None:
+        for array in (batch.reward, *batch.observation):
+            if array.dtype.kind in "fc" and flat_has_nan(array.reshape(-1)):
+                what = "a reward" if array is batch.reward else "an observation"
+                rows = np.isnan(array.reshape(len(array), -1)).any(axis=1)
+                text = (
+                    f"{what} is NaN in environments {batch.ids[rows].tolist()}.  Pass"
+                    " validate=False to accept NaN."
+                )
+                self._posts.append(Post(ALL, "a check", text))
                 return
+        if not self._checks.left:
+            return
+        space = self._settings.observation_space
+        try:
+            for row, i in enumerate(batch.ids.tolist()):
+                self._checks.check(i, tree_of(space, (array[row] for array in batch.observation)))
+        except ValueError as error:
+            self._posts.append(Post(ALL, "a check", str(error)))
 
 
 def _post(what: str, error: Exception) -> Post:

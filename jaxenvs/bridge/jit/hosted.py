@@ -80,9 +80,7 @@ class Hosted:
         self.id = next(_ids)
         self.path: str | None = None
         self.reason = self._why_not_native()
-        results = functools.partial(structs.results, pool)
-        # A vectorized environment may return other arrays each time.
-        self._results = results if pool._backend.makes_batches else functools.cache(results)
+        self._results = functools.cache(functools.partial(structs.results, pool))
         self._shapes = [leaf.shape for leaf in leaves_of(pool.single_action_space)]
         self._struct: structs.Hosted | None = None
         self._since = 0  # see `_check`
@@ -310,6 +308,7 @@ class Hosted:
 
     def _answer(self, buffer: int, ids: np.ndarray, wants_final: bool) -> list[np.ndarray]:
         core, arrays = self._core, self._core.backend.arrays
+        core.backend.flush(buffer)
         every = ids is core.every_id
         answer = arrays.answers[buffer]
         ended = answer.terminated[ids] | answer.truncated[ids]

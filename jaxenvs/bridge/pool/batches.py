@@ -119,6 +119,7 @@ class Batches:
     def patched(self, ids: np.ndarray, batch: Batch) -> tuple[Any, dict[str, Any]]:
         """Returns all N observations: those of `ids` from `batch`, the others unchanged."""
         core, ledger = self._core, self._core.ledger
+        core.backend.flush(ledger.buffer)
         answers = core.backend.arrays.answers
         latest, following = (answers[b].observation for b in (ledger.buffer, ledger.buffer ^ 1))
         here = ~ledger.elsewhere
