@@ -71,7 +71,9 @@ def test_pool_options_and_environment_parameters_are_passed_on():
     pool = env.pools[0]
     assert (pool.backend, pool.batch_size, pool.autoreset_mode) == ("thread", 2, "next_step")
     assert (
-        pool._core.timeout == 9.0 and pool._core.on_failure == "restart" and env.path == "callback"
+        pool._state.timeout == 9.0
+        and pool._state.on_failure == "restart"
+        and env.path == "callback"
     )
     timestep = stepped(env, 2)
     assert timestep.final_observation is None

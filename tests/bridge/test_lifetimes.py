@@ -18,7 +18,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge.workers import wire
-from jaxenvs.bridge.workers.zygote import zygote
+from jaxenvs.bridge.workers.fork_server import fork_server
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.conftest import WITHOUT_FUTEX, in_processes, with_and_without_futex
 from tests.bridge.envs import Counter, Misbehaving, tell, wait_until_told
@@ -209,8 +209,8 @@ def test_a_workers_collector_leaves_out_what_workers_share():
 def test_pools_outlive_the_process_their_workers_forked_from(backend):
     with make(counters(2), backend) as pool:
         pool.reset(seed=0)
-        os.kill(zygote._process.pid, signal.SIGKILL)
-        zygote._process.wait()
+        os.kill(fork_server._process.pid, signal.SIGKILL)
+        fork_server._process.wait()
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
         os.kill(pool.call("process")[0], signal.SIGKILL)  # its successor comes from another one
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], [0, 2])
@@ -229,7 +229,7 @@ def test_a_pool_may_be_collected_while_a_worker_is_started(monkeypatch):
             other._backend.close(1.0)
         return wire.send(*args)
 
-    monkeypatch.setattr("jaxenvs.bridge.workers.zygote.send", collecting)
+    monkeypatch.setattr("jaxenvs.bridge.workers.fork_server.send", collecting)
     with make(counters(2), "process") as pool:
         pool.reset(seed=0)
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
@@ -242,11 +242,11 @@ def test_a_fork_while_a_worker_is_started_can_make_pools():
         """
         import threading
         pool = pool_of("step")
-        print(zygote._process.pid, *pool.call("process"), flush=True)
+        print(fork_server._process.pid, *pool.call("process"), flush=True)
         is_starting, may_end = threading.Event(), threading.Event()
 
         def start():
-            with zygote._lock:  # as in the middle of a request
+            with fork_server._lock:  # as in the middle of a request
                 is_starting.set()
                 may_end.wait()
 
@@ -274,8 +274,8 @@ def test_processes_warn_of_nothing_that_was_left_open(monkeypatch):
     caller = Caller(
         """
         pool = pool_of("step")
-        print(zygote._process.pid, *pool.call("process"), flush=True)
-        os.kill(zygote._process.pid, 9)
+        print(fork_server._process.pid, *pool.call("process"), flush=True)
+        os.kill(fork_server._process.pid, 9)
         other = pool_of("step")  # whose workers come from another process
         pid = os.fork()
         if pid == 0:
@@ -485,7 +485,7 @@ def test_requests_begun_before_ctrl_c_are_never_received(backend, how, monkeypat
 def test_options_cut_off_by_ctrl_c_arrive_with_the_next_reset(backend, monkeypatch):
     with make(counters(2), backend) as pool:
         pool.reset(options={"level": 1})
-        tell = pool._backend._tell
+        tell = pool._backend._send_message
 
         def cut(process, *message):
             if process.number == 1:
@@ -493,7 +493,7 @@ def test_options_cut_off_by_ctrl_c_arrive_with_the_next_reset(backend, monkeypat
             return tell(process, *message)
 
         with monkeypatch.context() as patch:
-            patch.setattr(pool._backend, "_tell", cut)
+            patch.setattr(pool._backend, "_send_message", cut)
             with pytest.raises(KeyboardInterrupt):
                 pool.reset(options={"level": 2})
         for level in (2, 1):
@@ -536,7 +536,7 @@ _PROLOGUE = """
     import numpy as np
     import jaxenvs
     from jaxenvs.bridge.native.libraries import use_pool
-    from jaxenvs.bridge.workers.zygote import zygote
+    from jaxenvs.bridge.workers.fork_server import fork_server
     from tests.bridge.envs import Counter
 
     if sys.argv[1]:
@@ -578,7 +578,7 @@ def test_a_killed_caller_leaves_no_process(what, backend, signal_, pool_without_
     caller = Caller(
         f"""
         pool = pool_of({what!r})
-        print(zygote._process.pid, *pool.call("process"), flush=True)
+        print(fork_server._process.pid, *pool.call("process"), flush=True)
         if {what!r} == "step":
             print("at work", flush=True)
             while True:
@@ -605,7 +605,7 @@ def test_fork_of_a_killed_caller_keeps_no_other_process_alive():
         if not other:
             time.sleep(60)
             os._exit(0)
-        print(zygote._process.pid, *pool.call("process"), other, flush=True)
+        print(fork_server._process.pid, *pool.call("process"), other, flush=True)
         time.sleep(60)
         """
     )
@@ -623,7 +623,7 @@ def test_ctrl_c_ends_a_caller_and_its_workers(how, backend, pool_without_futex):
     caller = Caller(
         f"""
         with pool_of("step") as pool:
-            print(zygote._process.pid, *pool.call("process"), flush=True)
+            print(fork_server._process.pid, *pool.call("process"), flush=True)
             pool.set_attr("seconds", 0.01)
             print("at work", flush=True)
             while True:
@@ -653,7 +653,7 @@ def test_a_caller_may_end_without_closing(ending):
         pool = pool_of("step", timeout=1)
         pool.step_async(np.zeros(2, int))
         pool.step_wait()
-        print(zygote._process.pid, *pool.call("process"), flush=True)
+        print(fork_server._process.pid, *pool.call("process"), flush=True)
         {ending}
         """
     )
@@ -669,7 +669,7 @@ def test_fork_that_exits_leaves_the_pool_to_its_parent():
         """
         import sys
         with pool_of("step") as pool:
-            print(zygote._process.pid, *pool.call("process"), flush=True)
+            print(fork_server._process.pid, *pool.call("process"), flush=True)
             pid = os.fork()
             if pid == 0:
                 sys.exit(0)  # with all that happens at an exit

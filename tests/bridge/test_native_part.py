@@ -14,7 +14,7 @@ import pytest
 import jaxenvs
 from hatch_build import compile_part
 from jaxenvs.bridge.making.tuning import BackendConfig
-from jaxenvs.bridge.memory import lines
+from jaxenvs.bridge.memory import channel
 from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.bridge.native.libraries import POOL, XLA, NativePartMissing
 from tests.bridge.envs import Counter
@@ -226,7 +226,7 @@ def test_structs_in_python_have_the_fields_of_those_in_c():
     from jaxenvs.bridge.pool.ledger import Ledger
 
     expected = _structs_in_c(_source("pool.h", "columns.h", "xla.cc"))
-    pairs = {"jx_line": lines.Line, "jx_header": lines.Header, "jx_pool": lines.PoolStruct}
+    pairs = {"jx_line": channel.Line, "jx_header": channel.Header, "jx_pool": channel.PoolStruct}
     pairs |= {"jx_ledger": Ledger, "jx_column": structs._Column, "jx_hosted": structs.Hosted}
     pairs |= {"jx_array": structs._Array, "jx_call": structs._Call}
     assert {name: list(_fields_in_python(struct)) for name, struct in pairs.items()} == expected
@@ -242,14 +242,14 @@ def test_numbers_in_python_are_those_of_enums_in_c():
             name, _, value = each.partition("=")
             found[name.strip()] = int(value or number)
     names = "STEP RESET STEP_ALL RESET_ALL MESSAGE QUIT OK TIMEOUT INTERRUPTED INFO DONE ATTENTION"
-    expected = {f"JX_{name}": getattr(lines, name) for name in names.split()}
+    expected = {f"JX_{name}": getattr(channel, name) for name in names.split()}
     expected |= {"kFailed": structs.FAILED, "kPerformed": structs.DONE}
     expected |= {"kInterrupted": structs.INTERRUPTED, "kReset": hosted.RESET_}
     expected |= {"kStep": hosted.STEP_, "kSend": hosted.SEND, "kRecv": hosted.RECV}
     expected |= {"kResetSome": hosted.RESET_SOME}
     own = {"kNotBegun", "kBegun", "kDone", "kMisfit"}  # of xla.cc alone
     assert {name: value for name, value in found.items() if name not in own} == expected
-    for name, value in (("BELLS", 8), ("NO_REQUEST", lines._NO_REQUEST)):
+    for name, value in (("BELLS", 8), ("NO_REQUEST", channel._NO_REQUEST)):
         (defined,) = re.findall(rf"#define JX_{name} (\w+)", _source("pool.h"))
         assert int(defined.rstrip("u"), 0) == value
     (together,) = re.findall(r"kTogether = (\d+);", _source("xla.cc"))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge.backends._crew import PoolThread
+from jaxenvs.bridge.backends._worker_threads import PoolThread
 from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
 from tests.bridge.conftest import (
     in_processes,
@@ -388,7 +388,7 @@ def test_a_long_info_does_not_wait_for_other_environments(backend, is_killed):
         pool.reset()
         pool.send(np.array([0, 1]), [0, 1])
         if is_killed:
-            wait_until(lambda: pool._backend.lines.num_finished() == 1)
+            wait_until(lambda: pool._backend.channel.num_finished() == 1)
             os.kill(pool._backend.pids[0], signal.SIGKILL)
         *_, info = pool.recv()
         assert info["env_id"].tolist() == [0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving, tell, wait_until_told
 
@@ -65,7 +65,7 @@ def test_recv_takes_turns_when_all_environments_are_finished(n, workers, batch_s
     """The caller's own are always at hand, and so are the workers' if they are fast."""
     with shared(counters(n, length=1000), num_workers=workers, batch_size=batch_size) as pool:
         pool.async_reset(seed=0)
-        counts, lines = np.zeros(n, int), pool._backend._others.lines
+        counts, lines = np.zeros(n, int), pool._backend._others.channel
         for _ in range(20 * n):
             while any(asked != done for asked, done, _ in map(lines.counts, range(workers))):
                 time.sleep(0)
@@ -152,7 +152,7 @@ def test_call_cut_by_ctrl_c_does_not_hide_finished_environments(monkeypatch):
         assert seen == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("how", [_lines.INTERRUPTED, _lines.TIMEOUT])
+@pytest.mark.parametrize("how", [_channel.INTERRUPTED, _channel.TIMEOUT])
 def test_callers_exception_is_raised_after_a_wait_is_cut_short(how, tmp_path, monkeypatch):
     with shared(
         [lambda: Misbehaving("raises", str(tmp_path / "done"), at=1), *counters(1)]
@@ -165,7 +165,7 @@ def test_callers_exception_is_raised_after_a_wait_is_cut_short(how, tmp_path, mo
             if timeout != 0:
                 statuses.append(how if not statuses else take(out, timeout))
                 return statuses[-1]
-            return _lines.TIMEOUT
+            return _channel.TIMEOUT
 
         monkeypatch.setattr(others, "take", cut)
         pool.send([0, 0], [1, 0])

@@ -9,12 +9,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP_ALL, Settings, private_arrays
+from jaxenvs.bridge.backends.backend import RESET, RESET_ALL, STEP_ALL, Settings, private_arrays
 from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.workers.inheritance import take
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.views import pickled_infos
-from jaxenvs.bridge.workers.worker import facts, perform
+from jaxenvs.bridge.workers.worker import describe_env, perform
 
 
 class Actor:
@@ -29,10 +29,14 @@ class Actor:
         sys.path += [each for each in path if each not in known and os.path.isdir(each)]
 
     def make(self, env_fns: bytes, first: int) -> tuple[str, Any, Any]:
-        """Makes the environments; returns ("made", facts, pid) or ("failed", instance, trace)."""
+        """Makes the environments.
+
+        Returns:
+            ("made", descriptions, pid), or ("failed", instance, traceback).
+        """
         try:
             self._instances = Instances(cloudpickle.loads(env_fns), first)
-            found = cloudpickle.dumps([facts(env) for env in self._instances.envs])
+            found = cloudpickle.dumps([describe_env(env) for env in self._instances.envs])
             return "made", found, os.getpid()
         except BaseException as error:
             instance = getattr(error, "jaxenvs_instance", first)
@@ -51,13 +55,13 @@ class Actor:
         """Sets how the environments are run."""
         found: Settings = cloudpickle.loads(settings)
         plan, self._arrays = private_arrays(found, len(self._instances))
-        self._posts: list[tuple[int, str, str]] = []
+        self._reports: list[tuple[int, str, str]] = []
         self._instances.attach(
             plan,
             self._arrays,
             time_limit=found.time_limit,
             validate=found.validate,
-            report=lambda *post: self._posts.append(post),
+            report=lambda *report: self._reports.append(report),
             own_process=True,
             alone=True,
         )
@@ -111,8 +115,8 @@ class Actor:
         for place, row in enumerate(range(len(instances)) if rows is None else rows):
             if answer.info_size[row]:
                 infos[place] = pickled_infos(instances.kept_info(buffer, row))
-        posts, self._posts = self._posts, []
-        return found, infos, noted, posts, os.getpid()
+        reports, self._reports = self._reports, []
+        return found, infos, noted, reports, os.getpid()
 
     def perform(self, kind: str, *what: Any) -> bytes:
         """Returns the result of `worker.perform`, pickled."""

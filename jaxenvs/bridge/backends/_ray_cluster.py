@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge.backends._ray_actor import Actor
-from jaxenvs.bridge.backends.base import Post
+from jaxenvs.bridge.backends.backend import Report
 from jaxenvs.errors import missing_extra
 
 log = logging.getLogger("jaxenvs")
@@ -72,7 +72,7 @@ class Job:
     is_late: bool = False  # whether nobody waits for a message any more
 
 
-class Member:
+class WorkerActor:
     """The caller's handle on one actor."""
 
     def __init__(
@@ -84,33 +84,33 @@ class Member:
         self.jobs: deque[Job] = deque()  # the actor does them in this order
         self.deaths = 0  # since its last answer
         self._start()
-        self.facts = self.actor.make.remote(env_fns, instances.start)
+        self.descriptions = self.handle.make.remote(env_fns, instances.start)
 
     def _start(self) -> None:
-        self.actor: Any = ray_module().remote(Actor).options(**self._options).remote()
-        self._placing: Any = self.actor.place.remote(list(sys.path), self._inheritance)
+        self.handle: Any = ray_module().remote(Actor).options(**self._options).remote()
+        self._placement: Any = self.handle.place.remote(list(sys.path), self._inheritance)
         now = time.monotonic()
         self._warn_at = now + PATIENCE
         self.since = now + _START  # when it begins its first job
 
     def attach(self, settings: bytes) -> None:
-        self._settings, self._placing = settings, None
-        self.actor.attach.remote(settings)
+        self._settings, self._placement = settings, None
+        self.handle.attach.remote(settings)
 
     def put(self, job: Job) -> None:
-        if not self.jobs and self._placing is None:
+        if not self.jobs and self._placement is None:
             self.since = time.monotonic()
         self._send(job)
         self.jobs.append(job)
 
     def _send(self, job: Job) -> None:
-        job.ref = getattr(self.actor, job.method).remote(*job.args)
+        job.ref = getattr(self.handle, job.method).remote(*job.args)
 
     def replace(self) -> None:
         """Starts another actor with new environments, and sends it the unanswered jobs."""
         self.kill()  # it may live, and only be out of reach
         self._start()
-        self.actor.replace.remote(self._env_fns, self.instances.start, self._settings)
+        self.handle.replace.remote(self._env_fns, self.instances.start, self._settings)
         self.jobs = deque(job for job in self.jobs if not job.is_late)
         for job in self.jobs:
             self._send(job)
@@ -118,22 +118,24 @@ class Member:
     def kill(self) -> None:
         ray = ray_module()
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.kill(self.actor)
+            ray.kill(self.handle)
 
-    def look_at_placing(self) -> None:
+    def check_placement(self) -> None:
         """Notes whether Ray has placed a new actor, and warns if it takes long."""
         now = time.monotonic()
-        if self._placing is not None and ray_module().wait([self._placing], timeout=0)[0]:
-            self._placing, self.since = None, now
-        elif self._placing is not None and now > self._warn_at:
+        if self._placement is not None and ray_module().wait([self._placement], timeout=0)[0]:
+            self._placement, self.since = None, now
+        elif self._placement is not None and now > self._warn_at:
             log.warning("Ray has not placed worker %d yet", self.number)
             self._warn_at = now + PATIENCE
 
     def is_stuck(self, seconds: float) -> bool:
         """Whether it has been at work on its first job for so long."""
-        self.look_at_placing()
+        self.check_placement()
         return bool(self.jobs) and time.monotonic() - self.since >= seconds
 
-    def post(self, what: str, text: str, instance: int | None = None, fatal: bool = False) -> Post:
+    def report(
+        self, what: str, text: str, instance: int | None = None, fatal: bool = False
+    ) -> Report:
         first = self.instances.start if instance is None else instance
-        return Post(first, what, text, self.number, self.pid, fatal)
+        return Report(first, what, text, self.number, self.pid, fatal)

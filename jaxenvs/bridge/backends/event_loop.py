@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxenvs.bridge.backends._loop import LoopThread, begin, is_awaitable
+from jaxenvs.bridge.backends._loop_thread import LoopThread, begin, is_awaitable
 from jaxenvs.bridge.backends.queued import Finished
 from jaxenvs.bridge.backends.thread import Request, ThreadBackend
 from jaxenvs.bridge.workers.calls import Call, Calls, throwable
@@ -52,7 +52,7 @@ class AsyncioBackend(ThreadBackend):
         super()._launch([each for each in requests if not self._on_loop[each.row]])
         on_loop = [each for each in requests if self._on_loop[each.row]]
         if on_loop:
-            self._loop.tell(self._begin, on_loop)
+            self._loop.call_soon(self._begin, on_loop)
 
     def _begin(self, requests: list[Request]) -> None:
         for request in requests:
@@ -63,7 +63,7 @@ class AsyncioBackend(ThreadBackend):
         # Its result was dropped, or a message was late.
         if self._on_loop[request.row] and not request.replaces:
             request.dropped = True
-            self._loop.tell(self._cancel, request)
+            self._loop.call_soon(self._cancel, request)
 
     def _cancel(self, request: Request) -> None:
         if request.since:  # otherwise it has not begun, or will look before it goes on
@@ -137,7 +137,7 @@ class AsyncioBackend(ThreadBackend):
 
     def _abandon(self, request: Request) -> None:
         if self._on_loop[request.row]:
-            self._loop.tell(self._cancel, request)
+            self._loop.call_soon(self._cancel, request)
         else:
             super()._abandon(request)
 

@@ -13,17 +13,17 @@ from jaxenvs.bridge.backends._vector_batches import (
     observation_array,
     take_rows,
 )
-from jaxenvs.bridge.backends.base import (
+from jaxenvs.bridge.backends.backend import (
     RESET,
     STEP_ALL,
     Backend,
     Broken,
-    Post,
+    Report,
     Settings,
     private_arrays,
 )
 from jaxenvs.bridge.foreign.ids import VectorMaker
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
 from jaxenvs.bridge.workers.checks import SpaceChecks
 from jaxenvs.bridge.workers.failures import traceback_of
@@ -57,12 +57,12 @@ class NativeBackend(Backend):
         except PoolError:
             raise
         except Exception as error:
-            raise Broken(_post("its constructor", error)) from error
+            raise Broken(_report("its constructor", error)) from error
         self.maker = maker
         self.num_envs, self.batch_size = adapter.num_envs, adapter.batch_size
         self.num_workers = adapter.num_threads
         self.autoreset_mode = adapter.autoreset_mode
-        self.facts = [
+        self.descriptions = [
             {
                 "observation_space": adapter.observation_space,
                 "action_space": adapter.action_space,
@@ -98,10 +98,10 @@ class NativeBackend(Backend):
         self._every_id = np.arange(self.num_envs, dtype=np.int32)
         self._true = np.ones(self.num_envs, bool)
         self._every_id.flags.writeable = self._true.flags.writeable = False
-        self._posts: list[Post] = []
+        self._reports: list[Report] = []
         self._checks = SpaceChecks(
             *(settings.observation_space, settings.validate, range(self.num_envs)),
-            lambda _, what, text: self._posts.append(Post(ALL, what, text)),
+            lambda _, what, text: self._reports.append(Report(ALL, what, text)),
         )
         self._ended = np.zeros(self.num_envs, bool)  # where the latest step ended the episode
         self._has_started = False  # whether a step was started that has to be finished
@@ -130,7 +130,7 @@ class NativeBackend(Backend):
         except JaxenvsError:
             raise
         except Exception as error:
-            self._posts.append(_post(what, error))
+            self._reports.append(_report(what, error))
 
     def wait_all(self, buffer: int, timeout: float) -> int:
         if not self._has_started:
@@ -142,7 +142,7 @@ class NativeBackend(Backend):
         try:
             self._put(step(), buffer)
         except Exception as error:
-            self._posts.append(_post("step", error))
+            self._reports.append(_report("step", error))
         return self._attention()
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
@@ -170,7 +170,7 @@ class NativeBackend(Backend):
             out[:] = batch.ids
         except Exception as error:
             out[:] = -1
-            self._posts.append(_post("step", error))
+            self._reports.append(_report("step", error))
         return self._attention()
 
     def batch(self, order: np.ndarray | None = None) -> Any:
@@ -205,26 +205,26 @@ class NativeBackend(Backend):
                 return [None] * len(instances)
             return self._adapter.call(name, instances, *what[1:])
         except Exception as error:
-            raise Broken(_post(f"{kind}({name!r})", error)) from error
+            raise Broken(_report(f"{kind}({name!r})", error)) from error
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._options = options
 
-    def read_posts(self) -> list[Post]:
-        posts, self._posts = self._posts, []
-        return posts
+    def read_reports(self) -> list[Report]:
+        reports, self._reports = self._reports, []
+        return reports
 
-    def close(self, grace: float) -> list[Post]:
+    def close(self, grace: float) -> list[Report]:
         try:
             self._adapter.close()
         except Exception as error:
-            return [_post("close", error)]
+            return [_report("close", error)]
         return []
 
     # --- batches ---
 
     def _attention(self) -> int:
-        return _lines.ATTENTION if self._posts else _lines.OK
+        return _channel.ATTENTION if self._reports else _channel.OK
 
     def _put(self, batch: VectorBatch, buffer: int) -> None:
         """Makes a batch the latest one."""
@@ -327,7 +327,7 @@ class NativeBackend(Backend):
                     f"{what} is NaN in environments {batch.ids[rows].tolist()}.  Pass"
                     " validate=False to accept NaN."
                 )
-                self._posts.append(Post(ALL, "a check", text))
+                self._reports.append(Report(ALL, "a check", text))
                 return
         if not self._checks.left:
             return
@@ -336,8 +336,8 @@ class NativeBackend(Backend):
             for row, i in enumerate(batch.ids.tolist()):
                 self._checks.check(i, tree_of(space, (array[row] for array in batch.observation)))
         except ValueError as error:
-            self._posts.append(Post(ALL, "a check", str(error)))
+            self._reports.append(Report(ALL, "a check", str(error)))
 
 
-def _post(what: str, error: Exception) -> Post:
-    return Post(ALL, what, traceback_of(error))
+def _report(what: str, error: Exception) -> Report:
+    return Report(ALL, what, traceback_of(error))

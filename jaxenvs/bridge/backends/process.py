@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post, Settings, by_owner
-from jaxenvs.bridge.backends.worker_process import WorkerProcess, ending, wait_readable
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.backends.backend import Backend, Broken, Late, Report, Settings, split_by_owner
+from jaxenvs.bridge.backends.worker_process import WorkerProcess, describe_exit, wait_readable
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.lines import CallerLines, request, size_of_lines
+from jaxenvs.bridge.memory.channel import CallerChannel, channel_size, request
 from jaxenvs.bridge.memory.segment import Overflow, Segment
+from jaxenvs.bridge.workers.fork_server import fork_server
 from jaxenvs.bridge.workers.inheritance import inheritance
 from jaxenvs.bridge.workers.wire import pickled, send, send_packed
-from jaxenvs.bridge.workers.zygote import zygote
 
 log = logging.getLogger("jaxenvs")
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
@@ -54,7 +54,7 @@ class ProcessBackend(Backend):
         self.num_workers = num_workers
         self._owner = os.getpid()
         self._closing = False
-        self._broken: Post | None = None
+        self._broken: Report | None = None
         self._message_lock = threading.Lock()
         self._supervisor: threading.Thread | None = None
         self._segment: Segment | None = None
@@ -69,7 +69,9 @@ class ProcessBackend(Backend):
             for w in range(num_workers):
                 fns = list(env_fns[bounds[w] : bounds[w + 1]])
                 self._processes.append(WorkerProcess(w, fns, bounds[w], inherited))
-            self.facts = [fact for process in self._processes for fact in process.made()]
+            self.descriptions = [
+                fact for process in self._processes for fact in process.wait_for_envs()
+            ]
         except BaseException:
             self.close(0)
             raise
@@ -84,18 +86,18 @@ class ProcessBackend(Backend):
     def attach(self, settings: Settings) -> None:
         most = max(process.count for process in self._processes)
         size = self.num_workers, 2 * most + 8  # with messages
-        self._lines = {"size": size, "place": 2 * len(self.owners)}  # behind the infos
-        self.plan = settings.plan(len(self.owners), -(-size_of_lines(size) // 4096) * 4096)
+        self._channel_layout = {"size": size, "place": 2 * len(self.owners)}  # behind the infos
+        self.plan = settings.plan(len(self.owners), -(-channel_size(size) // 4096) * 4096)
         self._segment = segment = Segment(self.plan.size)
         self.memory, overflow = segment.memory, Overflow(segment.fd)
         self.arrays = Arrays.over(self.plan, self.memory, overflow)
-        self.lines = CallerLines(self.memory, overflow=overflow, **self._lines)
+        self.channel = CallerChannel(self.memory, overflow=overflow, **self._channel_layout)
         cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
         # A caller that takes partial batches needs a core of its own to spin on.
         take = _SPIN_NS if self.num_workers < cores else 0
-        self.lines.set_spin(_SPIN_NS if spins else 0, take)
-        self.lines.set_home(0 if spins and settings.lock_step else -1)
+        self.channel.set_spin(_SPIN_NS if spins else 0, take)
+        self.channel.set_home(0 if spins and settings.lock_step else -1)
         self._settings, self.timeout = settings, settings.timeout
         for process in self._processes:
             self._attach(process, recover=False)
@@ -107,14 +109,14 @@ class ProcessBackend(Backend):
 
     def _attach(self, process: WorkerProcess, *, recover: bool) -> None:
         assert self._segment is not None
-        asked, done = self.lines.begin(process.number, process.pid)
+        asked, done = self.channel.begin(process.number, process.pid)
         attach = {
             "bytes": self._segment.size,
             "plan": self.plan,
             "time_limit": self._settings.time_limit,
             "validate": self._settings.validate,
             "watched": self.timeout is not None,
-            "lines": {**self._lines, "worker": process.number, "seen": done},
+            "channel": {**self._channel_layout, "worker": process.number, "seen": done},
             "skip": asked,
             "recover": recover,
             "options": self._options,
@@ -123,8 +125,8 @@ class ProcessBackend(Backend):
 
     def give_way(self) -> None:
         """Leaves the cores to the caller's threads, with which spinning workers would compete."""
-        self.lines.set_spin(0)
-        self.lines.set_home(-1)
+        self.channel.set_spin(0)
+        self.channel.set_home(-1)
         for pid in self.pids:  # lets every worker run on every core again
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(pid, os.sched_getaffinity(0))
@@ -132,37 +134,37 @@ class ProcessBackend(Backend):
     # --- steps ---
 
     def start_all(self, op: int, buffer: int) -> None:
-        self.lines.ask_all(request(op, buffer))
+        self.channel.ask_all(request(op, buffer))
 
     def wait_all(self, buffer: int, timeout: float) -> int:
-        return self.lines.wait_all(buffer, timeout)
+        return self.channel.wait_all(buffer, timeout)
 
     def lock_step(self, timeout: float) -> Callable[[int], int]:
-        return self.lines.step_all(timeout)
+        return self.channel.step_all(timeout)
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
-        self.lines.ask_some(op, buffer, instances, self.owners[instances])
+        self.channel.ask_some(op, buffer, instances, self.owners[instances])
 
     def take(self, out: np.ndarray, timeout: float) -> int:
-        return self.lines.take(out, timeout)
+        return self.channel.take(out, timeout)
 
-    def read_posts(self) -> list[Post]:
-        posts = [
-            post
-            for worker, data in self.lines.read_posts()
-            for post in Post.parse(data, worker, self._processes[worker].pid)
+    def read_reports(self) -> list[Report]:
+        reports = [
+            report
+            for worker, data in self.channel.read_reports()
+            for report in Report.parse(data, worker, self._processes[worker].pid)
             if not self._processes[worker].given_up
         ]
-        return [*posts, self._broken] if self._broken else posts
+        return [*reports, self._broken] if self._broken else reports
 
     # --- messages ---
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         def ask(worker: int, mine: list[int], rest: list[Any]) -> list[Any]:
             process = self._processes[worker]
-            return self._tell(process, kind, [i - process.first for i in mine], *rest)
+            return self._send_message(process, kind, [i - process.first for i in mine], *rest)
 
-        return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
+        return split_by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         packed = None if options is None else pickled(options, "options")
@@ -170,10 +172,12 @@ class ProcessBackend(Backend):
             return
         self._options, self._all_know_options = packed, False
         for process in self._processes:
-            self._tell(process, "options", (), packed)
+            self._send_message(process, "options", (), packed)
         self._all_know_options = True
 
-    def _tell(self, process: WorkerProcess, kind: str, rows: Sequence[int], *what: Any) -> Any:
+    def _send_message(
+        self, process: WorkerProcess, kind: str, rows: Sequence[int], *what: Any
+    ) -> Any:
         """Sends a worker a message for rows of its own; returns the answer."""
         name = str(what[0]) if kind == "call" else kind
         data = pickled((kind, rows, *what), f"the arguments of {name!r}")
@@ -182,23 +186,23 @@ class ProcessBackend(Backend):
                 raise Broken(self._broken)
             is_sent = False
             try:
-                self.lines.ask(process.number, request(_lines.MESSAGE))
+                self.channel.ask(process.number, request(_channel.MESSAGE))
                 send_packed(process.socket, data)
                 process.owed += 1
                 is_sent = True
                 packed = process.answer(self.timeout)
             except TimeoutError:
-                self.lines.give_up(process.number)
+                self.channel.give_up(process.number)
                 late = rows or range(process.count)
                 raise Late([process.first + row for row in late]) from None
             except (EOFError, OSError):
                 text = f"process {process.pid} ended during {name!r}"
-                raise Broken(process.post(process.first, name, text)) from None
+                raise Broken(process.report(process.first, name, text)) from None
             except BaseException:
                 if not is_sent:  # Ctrl-C cut the message, and the worker would wait forever
                     process.kill()
                 raise
-            self.lines.settle(process.number)
+            self.channel.take_messages(process.number)
         return process.outcome(packed, process.first + (rows[0] if rows else 0), name)[1]
 
     # --- faults ---
@@ -206,13 +210,13 @@ class ProcessBackend(Backend):
     def stuck(self, seconds: float) -> list[int]:
         found, now = [], time.monotonic()
         for process in self._processes:
-            asked, done, current = counts = self.lines.counts(process.number)
+            asked, done, current = counts = self.channel.counts(process.number)
             before, since = self._progress.get(process.number, (None, now))
             if asked == done or process.reviving or counts != before:
                 self._progress[process.number] = counts, now
             elif now - since >= seconds:
                 found += [current - 1] if current else process.instances
-                self.lines.give_up(process.number)
+                self.channel.give_up(process.number)
                 del self._progress[process.number]  # the next wait gets the full timeout again
         return found
 
@@ -240,7 +244,7 @@ class ProcessBackend(Backend):
                     watched[fd] = process
             lost = [process.number for process in self._processes if process.given_up]
             for number in lost:  # ends the waits for them, also those that begin later
-                self.lines.finish_for(number)
+                self.channel.finish_for(number)
             ready = [fd for fd, _ in poll.poll(20 if lost else None)]
             if stop in ready:
                 break
@@ -254,18 +258,20 @@ class ProcessBackend(Backend):
         what = f"process {process.pid} of worker {process.number}"
         with self._message_lock:  # a message in progress has failed by now
             for attempt in range(1, _DEATHS_IN_A_ROW + 1):  # replacements may be lost too
-                self.lines.pids[process.number] = -1  # another process may get the pid
-                status = process.bury()
+                self.channel.pids[process.number] = -1  # another process may get the pid
+                status = process.kill_and_wait()
                 if self._closing:
                     return
                 try:
                     if attempt == 1:
-                        what += f" {ending(status)}"
+                        what += f" {describe_exit(status)}"
                         self._count_death(process)
                     process.start()
                     if self._closing:  # `close` may have killed only the previous one
                         return
-                    process.made(10 * (process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS)))
+                    process.wait_for_envs(
+                        10 * (process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS))
+                    )
                     self._attach(process, recover=True)
                     break
                 except (Broken, OSError, EOFError) as error:
@@ -281,32 +287,32 @@ class ProcessBackend(Backend):
 
     def _count_death(self, process: WorkerProcess) -> None:
         """Raises Broken if it has died too often without an answer in between."""
-        asked, done, _ = self.lines.counts(process.number)
+        asked, done, _ = self.channel.counts(process.number)
         if asked != done:  # a death that nobody waits for does not count
             process.deaths = process.deaths + 1 if done == process.done_at_death else 1
             process.done_at_death = done
         if process.deaths >= _DEATHS_IN_A_ROW:
             text = f"it died {process.deaths} times without an answer in between"
-            raise Broken(process.post(process.first, "step or reset", text))
+            raise Broken(process.report(process.first, "step or reset", text))
 
     def _give_up(self, process: WorkerProcess, text: str) -> None:
         """Marks a worker as lost; the supervisor then ends all waits for it."""
-        self.lines.lose()
+        self.channel.lose()
         what = "step or reset"
-        self._broken = Post(process.first, what, text, process.number, process.pid, fatal=True)
+        self._broken = Report(process.first, what, text, process.number, process.pid, fatal=True)
         process.given_up = True
-        process.bury()
+        process.kill_and_wait()
 
     # --- closing ---
 
-    def close(self, grace: float) -> list[Post]:
+    def close(self, grace: float) -> list[Report]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
-        if zygote.is_asking():  # called by the garbage collector in the middle of a message
+        if fork_server.is_asking():  # called by the garbage collector in the middle of a message
             threading.Thread(target=self.close, args=(grace,)).start()
             return []
         self._closing = True
-        posts: list[Post] = []
+        reports: list[Report] = []
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             os.close(self._stop)
@@ -314,29 +320,29 @@ class ProcessBackend(Backend):
                 self._kill_all()
                 _ended(supervisor, 5.0)
             if grace > 0:
-                posts = self._quit(time.monotonic() + grace)
+                reports = self._quit(time.monotonic() + grace)
         self._kill_all()
         if supervisor is not None:  # another thread may be waiting for the workers
-            self.lines.call_attention()
+            self.channel.call_attention()
         for process in self._processes:
-            process.bury()
+            process.kill_and_wait()
         if supervisor is not None:
             for process in self._processes:
-                self.lines.finish_for(process.number)
+                self.channel.finish_for(process.number)
         if self._segment is not None:
             self._segment.close()
-        return posts
+        return reports
 
     def _kill_all(self) -> None:
         for process in self._processes:
             process.kill()
 
-    def _quit(self, end: float) -> list[Post]:
+    def _quit(self, end: float) -> list[Report]:
         """Makes the workers close their environments; returns reports of what raised."""
-        posts, asked = [], []
+        reports, asked = [], []
         for process in self._processes:
-            if not self.lines.hangs(process.number) and not process.reviving:
-                self.lines.ask(process.number, request(_lines.QUIT))
+            if not self.channel.hangs(process.number) and not process.reviving:
+                self.channel.ask(process.number, request(_channel.QUIT))
                 process.owed += 1
                 asked.append(process)
         for process in asked:
@@ -345,11 +351,11 @@ class ProcessBackend(Backend):
                 process.socket.settimeout(left)
                 process.outcome(process.answer(left), process.first, "close")
             except Broken as error:
-                posts.append(error.post)
+                reports.append(error.report)
             except (OSError, EOFError):
                 continue
             wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
-        return posts
+        return reports
 
 
 def _ended(thread: threading.Thread, patience: float) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends.base import Backend, Post
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.backends.backend import Backend, Report
+from jaxenvs.bridge.memory import channel as _channel
 
 
 class Finished:
@@ -70,8 +70,8 @@ class QueuedBackend(Backend):
         self._finished = Finished()
         self._num_asked = 0  # instances that `wait_all` waits for
         self._options: dict[str, Any] | None = None  # of the next resets
-        self._posts: deque[Post] = deque()
-        self._has_restarted = False  # whether an instance was replaced since `read_posts`
+        self._reports: deque[Report] = deque()
+        self._has_restarted = False  # whether an instance was replaced since `read_reports`
 
     @abc.abstractmethod
     def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
@@ -82,7 +82,7 @@ class QueuedBackend(Backend):
         return self._finished.take(count, timeout)
 
     def start_all(self, op: int, buffer: int) -> None:
-        self._num_asked = len(self.facts)
+        self._num_asked = len(self.descriptions)
         self._start(op, buffer, None)
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
@@ -91,14 +91,14 @@ class QueuedBackend(Backend):
     def wait_all(self, buffer: int, timeout: float) -> int:
         found = self._taken(self._num_asked, timeout)
         if found is None:
-            return _lines.TIMEOUT
+            return _channel.TIMEOUT
         self._num_asked = 0
         return found[1] | self.attention()
 
     def take(self, out: np.ndarray, timeout: float) -> int:
         found = self._taken(len(out), timeout)
         if found is None:
-            return _lines.TIMEOUT
+            return _channel.TIMEOUT
         out[:] = found[0]
         return self.attention()
 
@@ -118,11 +118,11 @@ class QueuedBackend(Backend):
 
     def attention(self) -> int:
         """Returns ATTENTION if there are unread reports or replaced instances, otherwise OK."""
-        return _lines.ATTENTION if self._posts or self._has_restarted else _lines.OK
+        return _channel.ATTENTION if self._reports or self._has_restarted else _channel.OK
 
-    def read_posts(self) -> list[Post]:
+    def read_reports(self) -> list[Report]:
         self._has_restarted = False
-        return [self._posts.popleft() for _ in range(len(self._posts))]
+        return [self._reports.popleft() for _ in range(len(self._reports))]
 
-    def _report(self, *post: Any) -> None:
-        self._posts.append(Post(*post))
+    def _report(self, *report: Any) -> None:
+        self._reports.append(Report(*report))

@@ -17,20 +17,20 @@ import cloudpickle
 import numpy as np
 
 from jaxenvs.bridge.backends._ray_actor import columns
-from jaxenvs.bridge.backends._ray_cluster import PATIENCE, Job, Member, Session, ray_module
-from jaxenvs.bridge.backends.base import (
+from jaxenvs.bridge.backends._ray_cluster import PATIENCE, Job, Session, WorkerActor, ray_module
+from jaxenvs.bridge.backends.backend import (
     RESET,
     RESET_ALL,
     STEP_ALL,
     Backend,
     Broken,
     Late,
-    Post,
+    Report,
     Settings,
-    by_owner,
     private_arrays,
+    split_by_owner,
 )
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.workers.inheritance import inheritance
 from jaxenvs.bridge.workers.wire import dumps, pickled
 
@@ -68,12 +68,12 @@ class RayBackend(Backend):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._owner = os.getpid()
-        self._members: list[Member] = []
+        self._actors: list[WorkerActor] = []
         self._finished: deque[int] = deque()
         self._noted = 0
-        self._posts: list[Post] = []
-        self._has_restarted = False  # since `read_posts`
-        self._broken: Post | None = None
+        self._reports: list[Report] = []
+        self._has_restarted = False  # since `read_reports`
+        self._broken: Report | None = None
         self._is_closed = False
         self._options: bytes | None = None  # for the next resets, pickled
         self._infos: dict[tuple[int, int], bytes] = {}  # by buffer and instance
@@ -91,66 +91,66 @@ class RayBackend(Backend):
                     "  Construct objects that cannot be pickled inside the function.",
                     to="an actor",
                 )
-                self._members.append(Member(w, packed, rows, options, inherited))
+                self._actors.append(WorkerActor(w, packed, rows, options, inherited))
             self.num_workers = workers
             self.owners = np.repeat(np.arange(workers, dtype=np.int32), np.diff(bounds))
-            self.facts = [fact for found in self._all_made() for fact in found]
+            self.descriptions = [fact for found in self._all_made() for fact in found]
         except BaseException:
             self.close(0)
             raise
 
     def _all_made(self) -> Iterator[list[dict[str, Any]]]:
         ray = ray_module()
-        for member in self._members:
+        for actor in self._actors:
             try:
-                while not ray.wait([member.facts], timeout=PATIENCE)[0]:
-                    log.warning("Ray has not placed worker %d yet", member.number)
-                outcome, found, more = ray.get(member.facts)
+                while not ray.wait([actor.descriptions], timeout=PATIENCE)[0]:
+                    log.warning("Ray has not placed worker %d yet", actor.number)
+                outcome, found, more = ray.get(actor.descriptions)
             except ray.exceptions.RayError as error:
-                raise Broken(member.post("its constructor", _told(error))) from None
+                raise Broken(actor.report("its constructor", _summary(error))) from None
             if outcome == "failed":
-                raise Broken(Post(found, "its constructor", more))
-            member.pid = more
+                raise Broken(Report(found, "its constructor", more))
+            actor.pid = more
             yield cloudpickle.loads(found)
 
     def attach(self, settings: Settings) -> None:
         self.timeout = settings.timeout
         self.plan, self.arrays = private_arrays(settings, len(self.owners))
         packed = dumps(settings)
-        for member in self._members:
-            member.attach(packed)
+        for actor in self._actors:
+            actor.attach(packed)
 
     # --- steps ---
 
     def start_all(self, op: int, buffer: int) -> None:
         self._noted = 0
-        for member in self._members:
-            self._ask(member, op, buffer, np.array(member.instances))
+        for actor in self._actors:
+            self._ask(actor, op, buffer, np.array(actor.instances))
 
     def wait_all(self, buffer: int, timeout: float) -> int:
-        if not self._wait(lambda: not any(m.jobs for m in self._members), timeout, all_of=True):
-            return _lines.TIMEOUT
+        if not self._wait(lambda: not any(m.jobs for m in self._actors), timeout, all_of=True):
+            return _channel.TIMEOUT
         self._finished.clear()
         return self._noted | self._attention()
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
         owners = self.owners[instances]
         for worker in dict.fromkeys(owners.tolist()):
-            self._ask(self._members[worker], op, buffer, instances[owners == worker])
+            self._ask(self._actors[worker], op, buffer, instances[owners == worker])
 
     def take(self, out: np.ndarray, timeout: float) -> int:
         if not self._wait(lambda: len(self._finished) >= len(out), timeout):
-            return _lines.TIMEOUT
+            return _channel.TIMEOUT
         for i in range(len(out)):
             out[i] = self._finished.popleft()
         return self._attention()
 
-    def _ask(self, member: Member, op: int, buffer: int, instances: np.ndarray) -> None:
+    def _ask(self, actor: WorkerActor, op: int, buffer: int, instances: np.ndarray) -> None:
         if self._broken:  # count the request as finished, so that the caller gets the error
             self._finished.extend(instances.tolist())
             return
         arrays, resets = self.arrays, op in (RESET, RESET_ALL)
-        rows = None if op in (STEP_ALL, RESET_ALL) else instances - member.instances.start
+        rows = None if op in (STEP_ALL, RESET_ALL) else instances - actor.instances.start
         request = (
             *(op, buffer, None if rows is None else rows.tolist()),
             [] if resets else [array[instances] for array in arrays.actions],
@@ -158,11 +158,11 @@ class RayBackend(Backend):
             self._options if resets else None,
             int(arrays.mode[0]),
         )
-        member.put(Job(instances, buffer, "run", request))
+        actor.put(Job(instances, buffer, "run", request))
 
     def _attention(self) -> int:
-        look = self._posts or self._broken or self._has_restarted
-        return _lines.ATTENTION if look else _lines.OK
+        has_news = self._reports or self._broken or self._has_restarted
+        return _channel.ATTENTION if has_news else _channel.OK
 
     def _wait(
         self, enough: Callable[[], Any], timeout: float | None, *, all_of: bool = False
@@ -172,8 +172,8 @@ class RayBackend(Backend):
         end = None if timeout is None else time.monotonic() + timeout
         while not enough():
             left = _ROUND if end is None else max(0.0, min(_ROUND, end - time.monotonic()))
-            heads = [(member, member.jobs[0]) for member in self._members if member.jobs]
-            at_work = {job.ref: (member, job) for member, job in heads}
+            heads = [(actor, actor.jobs[0]) for actor in self._actors if actor.jobs]
+            at_work = {job.ref: (actor, job) for actor, job in heads}
             # If all are awaited, failures are noticed at the end of a round.
             number = len(at_work) if all_of else 1
             ready, others = ray.wait(list(at_work), num_returns=number, timeout=left)
@@ -182,33 +182,33 @@ class RayBackend(Backend):
             for ref in ready:
                 self._receive(*at_work[ref])
             if not ready:
-                for member, _ in heads:
-                    member.look_at_placing()
+                for actor, _ in heads:
+                    actor.check_placement()
                 if end is not None and time.monotonic() >= end:
                     return False
         return True
 
-    def _receive(self, member: Member, job: Job) -> None:
+    def _receive(self, actor: WorkerActor, job: Job) -> None:
         """Receives the answer to an actor's first job; replaces the actor if it was lost."""
         ray = ray_module()
         try:
             answer: Any = ray.get(job.ref)
         except ray.exceptions.RayTaskError as error:
             if job.buffer is not None:
-                self._give_up(member, _told(error))
+                self._give_up(actor, _summary(error))
                 return
-            answer = cloudpickle.dumps(("error", int(job.instances[0]), _told(error)))
+            answer = cloudpickle.dumps(("error", int(job.instances[0]), _summary(error)))
         except ray.exceptions.RayError as error:  # of the actor, its node, or the object store
-            self._replace(member, _told(error))
+            self._replace(actor, _summary(error))
             return
-        member.jobs.popleft()
-        member.deaths, member.since = 0, time.monotonic()
+        actor.jobs.popleft()
+        actor.deaths, actor.since = 0, time.monotonic()
         if job.buffer is None:
             job.answer = answer
             return
-        found, infos, noted, posts, member.pid = answer
+        found, infos, noted, reports, actor.pid = answer
         self._write(job.buffer, job.instances, found, infos)
-        self._posts += [member.post(what, text, instance) for instance, what, text in posts]
+        self._reports += [actor.report(what, text, instance) for instance, what, text in reports]
         self._finished.extend(job.instances.tolist())
         self._noted |= noted
 
@@ -230,45 +230,45 @@ class RayBackend(Backend):
 
     # --- faults ---
 
-    def _replace(self, member: Member, why: str) -> None:
-        member.deaths += 1
+    def _replace(self, actor: WorkerActor, why: str) -> None:
+        actor.deaths += 1
         if self._is_closed:  # by another thread than the one that waits
-            self._give_up(member, why)
+            self._give_up(actor, why)
             return
-        if member.deaths >= _DEATHS_IN_A_ROW:
-            text = f"its process ended {member.deaths} times in a row without an answer"
-            self._give_up(member, f"{why}\n{text}")
+        if actor.deaths >= _DEATHS_IN_A_ROW:
+            text = f"its process ended {actor.deaths} times in a row without an answer"
+            self._give_up(actor, f"{why}\n{text}")
             return
         log.warning(
             "worker %d was lost; its environments %s are constructed again and their episodes"
             " cut: %s",
-            *(member.number, list(member.instances), why.partition("\n")[0]),
+            *(actor.number, list(actor.instances), why.partition("\n")[0]),
         )
-        member.replace()
+        actor.replace()
 
-    def _give_up(self, member: Member, text: str) -> None:
+    def _give_up(self, actor: WorkerActor, text: str) -> None:
         """Marks a worker as lost and ends all waits for it."""
-        self._broken = member.post("step", text, fatal=True)
-        for job in member.jobs:
+        self._broken = actor.report("step", text, fatal=True)
+        for job in actor.jobs:
             if job.buffer is not None:
                 self._finished.extend(job.instances.tolist())
-        member.jobs.clear()
+        actor.jobs.clear()
 
-    def read_posts(self) -> list[Post]:
-        posts, self._posts, self._has_restarted = self._posts, [], False
-        return [*posts, self._broken] if self._broken else posts
+    def read_reports(self) -> list[Report]:
+        reports, self._reports, self._has_restarted = self._reports, [], False
+        return [*reports, self._broken] if self._broken else reports
 
     def stuck(self, seconds: float) -> list[int]:
         found = []
-        for member in self._members:
-            if member.is_stuck(seconds):
-                found += member.jobs[0].instances.tolist()
-                member.since = time.monotonic()  # the next wait gets the full timeout again
+        for actor in self._actors:
+            if actor.is_stuck(seconds):
+                found += actor.jobs[0].instances.tolist()
+                actor.since = time.monotonic()  # the next wait gets the full timeout again
         return found
 
     def restart(self, instances: Sequence[int]) -> bool:
         for worker in {int(self.owners[i]) for i in instances}:
-            self._replace(self._members[worker], "it did not answer in time")
+            self._replace(self._actors[worker], "it did not answer in time")
         return True
 
     # --- messages ---
@@ -278,20 +278,22 @@ class RayBackend(Backend):
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         def ask(number: int, mine: list[int], rest: list[Any]) -> list[Any]:
-            member = self._members[number]
-            rows = [i - member.instances.start for i in mine]
-            return self._tell(member, Job(np.array(mine), None, "perform", (kind, rows, *rest)))
+            actor = self._actors[number]
+            rows = [i - actor.instances.start for i in mine]
+            return self._send_message(
+                actor, Job(np.array(mine), None, "perform", (kind, rows, *rest))
+            )
 
-        return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
+        return split_by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
-    def _tell(self, member: Member, job: Job) -> Any:
+    def _send_message(self, actor: WorkerActor, job: Job) -> Any:
         if self._broken:
             raise Broken(self._broken)
-        member.put(job)
+        actor.put(job)
         try:
             while not self._wait(lambda: job.answer or self._broken, self.timeout):
-                if self.timeout is not None and member.is_stuck(self.timeout):
-                    raise Late(member.instances)
+                if self.timeout is not None and actor.is_stuck(self.timeout):
+                    raise Late(actor.instances)
         finally:
             job.is_late = True
         if job.answer is None:
@@ -299,7 +301,7 @@ class RayBackend(Backend):
             raise Broken(self._broken)
         outcome = cloudpickle.loads(job.answer)
         if outcome[0] == "error":
-            raise Broken(member.post(job.args[0], outcome[2], outcome[1]))
+            raise Broken(actor.report(job.args[0], outcome[2], outcome[1]))
         return outcome[1]
 
     def set_options(self, options: dict[str, Any] | None) -> None:
@@ -307,31 +309,31 @@ class RayBackend(Backend):
 
     # --- closing ---
 
-    def close(self, grace: float) -> list[Post]:
+    def close(self, grace: float) -> list[Report]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
-        self._is_closed, posts = True, []
+        self._is_closed, reports = True, []
         if not ray_module().is_initialized():  # at exit, Ray may shut down first
-            return posts
+            return reports
         if grace > 0 and not self._broken:
-            posts = _closed(self._members, grace)
-        for member in self._members:
-            member.kill()
+            reports = _closed(self._actors, grace)
+        for actor in self._actors:
+            actor.kill()
         self._session.end()
-        return posts
+        return reports
 
 
-def _closed(members: list[Member], grace: float) -> list[Post]:
+def _closed(actors: list[WorkerActor], grace: float) -> list[Report]:
     """Closes the environments; returns reports of what raised within `grace` seconds."""
-    ray, posts = ray_module(), []
-    refs = {member.actor.perform.remote("close"): member for member in members}
+    ray, reports = ray_module(), []
+    refs = {actor.handle.perform.remote("close"): actor for actor in actors}
     for ref in ray.wait(list(refs), num_returns=len(refs), timeout=grace)[0]:
         with contextlib.suppress(ray.exceptions.RayError):  # it has ended already
             outcome = cloudpickle.loads(ray.get(ref))
             if outcome[0] != "ok":
-                posts.append(refs[ref].post("close", outcome[2], outcome[1]))
-    return posts
+                reports.append(refs[ref].report("close", outcome[2], outcome[1]))
+    return reports
 
 
-def _told(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -6,12 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends.base import RESET, STEP_ALL, Broken, Post, Settings, private_arrays
+from jaxenvs.bridge.backends.backend import (
+    RESET,
+    STEP_ALL,
+    Broken,
+    Report,
+    Settings,
+    private_arrays,
+)
 from jaxenvs.bridge.backends.queued import QueuedBackend
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays, Plan
 from jaxenvs.bridge.workers.instances import Instances
-from jaxenvs.bridge.workers.worker import facts, perform
+from jaxenvs.bridge.workers.worker import describe_env, perform
 
 
 class SerialBackend(QueuedBackend):
@@ -23,7 +30,7 @@ class SerialBackend(QueuedBackend):
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         super().__init__()
         self._instances = Instances(env_fns)
-        self.facts = [facts(env) for env in self._instances.envs]
+        self.descriptions = [describe_env(env) for env in self._instances.envs]
         self._all: tuple[int, int] | None = None  # op and buffer of a request of all
         self._some: deque[tuple[int, int, int]] = deque()  # op, buffer, instance
 
@@ -43,8 +50,8 @@ class SerialBackend(QueuedBackend):
 
     def lock_step(self, timeout: float) -> Callable[[int], int]:
         step_all = self._instances.step_all
-        posts = self._posts
-        return lambda buffer: step_all(buffer) | (_lines.ATTENTION if posts else _lines.OK)
+        reports = self._reports
+        return lambda buffer: step_all(buffer) | (_channel.ATTENTION if reports else _channel.OK)
 
     def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
         if instances is None:
@@ -90,9 +97,9 @@ class SerialBackend(QueuedBackend):
         outcome = perform(self._instances, kind, instances, *what)
         if outcome[0] == "error":
             name = what[0] if kind == "call" else kind
-            raise Broken(Post(outcome[1], name, outcome[2]))
+            raise Broken(Report(outcome[1], name, outcome[2]))
         return outcome[1]
 
-    def close(self, grace: float) -> list[Post]:
+    def close(self, grace: float) -> list[Report]:
         failed = self._instances.close()
-        return [Post(failed[0], "close", failed[1])] if failed else []
+        return [Report(failed[0], "close", failed[1])] if failed else []

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends.base import STEP_ALL, Backend, Post, Settings, by_owner
+from jaxenvs.bridge.backends.backend import STEP_ALL, Backend, Report, Settings, split_by_owner
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.lines import request
+from jaxenvs.bridge.memory.channel import request
 
 
 class SharedBackend(Backend):
@@ -45,13 +45,13 @@ class SharedBackend(Backend):
             self._mine.close(0)
             raise
         self._owner = self._others._owner
-        self.facts = [*self._mine.facts, *self._others.facts]
+        self.descriptions = [*self._mine.descriptions, *self._others.descriptions]
         self._finished: deque[int] = deque()  # finished by workers, not chosen yet
         self._chosen: deque[int] = deque()  # chosen for a `take` that is still waiting
         self._asked_at = np.zeros(len(env_fns), np.int64)  # the latest request of each instance
         self._num_asked = 0
         self._num_away = 0  # requests to workers whose answers were not taken
-        self._flags = _lines.OK  # of the answers taken from workers
+        self._flags = _channel.OK  # of the answers taken from workers
         self._noted: int | None = None  # flags of the caller's share, until the workers finish
 
     @property
@@ -76,7 +76,7 @@ class SharedBackend(Backend):
         return status if status & 3 else status | self._noted
 
     def lock_step(self, timeout: float) -> Callable[[int], int]:
-        ask_all, wait_all = self._others.lines.ask_all, self._others.lines.wait_all
+        ask_all, wait_all = self._others.channel.ask_all, self._others.channel.wait_all
         step_mine = self._mine.lock_step(timeout)
         requests = request(STEP_ALL, 0), request(STEP_ALL, 1)
 
@@ -116,7 +116,7 @@ class SharedBackend(Backend):
         asked_at = self._asked_at
         while (missing := len(out) - len(chosen)) > 0:
             if not finished and self._num_away:
-                self._look_for_finished(missing)
+                self._collect_finished(missing)
             own = mine.next_instance
             if finished and (own is None or asked_at[finished[0]] <= asked_at[own]):
                 chosen.append(finished.popleft())
@@ -130,12 +130,12 @@ class SharedBackend(Backend):
                 self._add(chosen, found, status)
         for i in range(len(out)):
             out[i] = chosen.popleft()
-        flags, self._flags = self._flags, _lines.OK
+        flags, self._flags = self._flags, _channel.OK
         return flags | mine.attention()
 
-    def _look_for_finished(self, most: int) -> None:
+    def _collect_finished(self, most: int) -> None:
         """Takes up to `most` instances that workers have finished, without waiting."""
-        count = min(self._others.lines.num_finished(), most)
+        count = min(self._others.channel.num_finished(), most)
         while count:
             found = np.empty(count, np.int32)
             status = self._others.take(found, 0.0)
@@ -157,7 +157,7 @@ class SharedBackend(Backend):
         self._mine.forget()
         self._finished.clear()
         self._chosen.clear()
-        self._num_away, self._flags, self._noted = 0, _lines.OK, None
+        self._num_away, self._flags, self._noted = 0, _channel.OK, None
 
     def kept_info(self, buffer: int, instance: int) -> Any:
         return self._mine.kept_info(buffer, instance)
@@ -168,14 +168,14 @@ class SharedBackend(Backend):
         def ask(part: int, ids: list[int], rest: list[Any]) -> list[Any]:
             return parts[part].message(kind, ids, *rest)
 
-        return by_owner(kind, instances, what, lambda i: int(i >= self._first), ask)
+        return split_by_owner(kind, instances, what, lambda i: int(i >= self._first), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._mine.set_options(options)
         self._others.set_options(options)
 
-    def read_posts(self) -> list[Post]:
-        return [*self._mine.read_posts(), *self._others.read_posts()]
+    def read_reports(self) -> list[Report]:
+        return [*self._mine.read_reports(), *self._others.read_reports()]
 
     def stuck(self, seconds: float) -> list[int]:
         return self._others.stuck(seconds)
@@ -183,7 +183,7 @@ class SharedBackend(Backend):
     def restart(self, instances: Sequence[int]) -> bool:
         return self._others.restart(instances)
 
-    def close(self, grace: float) -> list[Post]:
+    def close(self, grace: float) -> list[Report]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of its share too
             return []
         return [*self._mine.close(grace), *self._others.close(grace)]

@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends._crew import Crew, PoolThread
-from jaxenvs.bridge.backends.base import (
+from jaxenvs.bridge.backends._worker_threads import PoolThread, WorkerThreads
+from jaxenvs.bridge.backends.backend import (
     STEP,
     STEP_ALL,
     Broken,
     Late,
-    Post,
+    Report,
     Settings,
     private_arrays,
 )
 from jaxenvs.bridge.backends.queued import Finished, QueuedBackend
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, original, run_here
 from jaxenvs.bridge.workers.failures import close_quietly, traceback_of
 from jaxenvs.bridge.workers.instances import Instances
-from jaxenvs.bridge.workers.worker import facts
+from jaxenvs.bridge.workers.worker import describe_env
 
 log = logging.getLogger("jaxenvs")
 
@@ -79,15 +79,15 @@ class ThreadBackend(QueuedBackend):
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._instances = self._made(env_fns)
-        self.facts = [facts(env) for env in self._instances.envs]
+        self.descriptions = [describe_env(env) for env in self._instances.envs]
         self._stepped: Any = None  # where a step of all writes, until it is checked for NaN
-        self._noted = _lines.OK  # its flags meanwhile
+        self._noted = _channel.OK  # its flags meanwhile
         # The requests of each row; the first one is at work or waits for a thread.
         self._requests: list[deque[Request]] = [deque() for _ in env_fns]
         self._hangs: dict[int, int] = {}  # of rows that have not answered since
         in_threads = self._num_in_threads()
         size = (num_threads or default_threads(in_threads)) if in_threads else 0
-        self._crew = Crew(size, "jaxenvs-pool-thread")
+        self._threads = WorkerThreads(size, "jaxenvs-pool-thread")
         self.num_workers = max(1, size)
 
     def _made(self, env_fns: Sequence[Callable[[], Any]]) -> Instances:
@@ -114,7 +114,7 @@ class ThreadBackend(QueuedBackend):
         status = super().wait_all(buffer, timeout)
         if status & 3:
             return status
-        noted, self._noted = self._noted | status, _lines.OK
+        noted, self._noted = self._noted | status, _channel.OK
         view, self._stepped = self._stepped, None
         if view is None or not (wrong := self._instances.with_nan(view)):
             return noted
@@ -174,7 +174,7 @@ class ThreadBackend(QueuedBackend):
 
     def _launch(self, requests: list[Request]) -> None:
         for request in requests:
-            self._crew.put(self._run, request)
+            self._threads.put(self._run, request)
 
     def _hurry(self, request: Request) -> None:
         """Called when another request waits for the end of this one."""
@@ -214,7 +214,7 @@ class ThreadBackend(QueuedBackend):
 
     def _give_up(self, request: Request, error: BaseException) -> None:
         # Not an environment's error; the pool must not wait forever.
-        self._posts.append(Post(request.row, "step", traceback_of(error), fatal=True))
+        self._reports.append(Report(request.row, "step", traceback_of(error), fatal=True))
 
     def _done(self, request: Request, noted: int) -> None:
         with self._lock:
@@ -231,7 +231,7 @@ class ThreadBackend(QueuedBackend):
 
     def forget(self) -> None:
         super().forget()
-        self._stepped, self._noted = None, _lines.OK
+        self._stepped, self._noted = None, _channel.OK
         self._drop([request for queue in self._requests for request in tuple(queue)])
 
     # --- messages ---
@@ -255,7 +255,7 @@ class ThreadBackend(QueuedBackend):
             raise Late(late)
         if errors:
             row = min(errors)
-            raise Broken(Post(row, name, traceback_of(errors[row])))
+            raise Broken(Report(row, name, traceback_of(errors[row])))
         return [found[row] for row in instances]
 
     def _ask(
@@ -313,11 +313,11 @@ class ThreadBackend(QueuedBackend):
         return True
 
     def _abandon(self, request: Request) -> None:
-        self._crew.replace(request.runner)
+        self._threads.replace(request.runner)
 
     # --- the end ---
 
-    def close(self, grace: float) -> list[Post]:
+    def close(self, grace: float) -> list[Report]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool, no thread
             return []
         if isinstance(threading.current_thread(), PoolThread):  # garbage is collected anywhere
@@ -334,8 +334,8 @@ class ThreadBackend(QueuedBackend):
                 "environments %s did not close in time; %d threads were abandoned",
                 *(late or "that hung before", num_left),
             )
-        return [Post(row, "close", traceback_of(errors[row])) for row in sorted(errors)]
+        return [Report(row, "close", traceback_of(errors[row])) for row in sorted(errors)]
 
     def _end(self, until: float) -> int:
         """Ends the threads; returns how many have not ended."""
-        return self._crew.end(until)
+        return self._threads.end(until)

@@ -13,11 +13,11 @@ from typing import Any
 
 import cloudpickle
 
-from jaxenvs.bridge.backends.base import Broken, Post
+from jaxenvs.bridge.backends.backend import Broken, Report
 from jaxenvs.bridge.native.libraries import POOL, is_there, pool_library, pool_path, reason_missing
+from jaxenvs.bridge.workers.fork_server import fork_server
 from jaxenvs.bridge.workers.inheritance import inheritance
 from jaxenvs.bridge.workers.wire import pickled, receive_packed, send
-from jaxenvs.bridge.workers.zygote import zygote
 from jaxenvs.errors import PoolError
 
 
@@ -55,11 +55,11 @@ class WorkerProcess:
         self.start()
 
     def start(self) -> None:
-        """Forks a process; `made` waits for its environments."""
+        """Forks a process; `wait_for_envs` waits for its environments."""
         ours, theirs = socket.socketpair()
         caller = _pidfd(os.getpid())
         try:
-            self.pid = zygote.fork(
+            self.pid = fork_server.fork(
                 {
                     "env_fns": self._env_fns,
                     "first": self.first,
@@ -97,8 +97,8 @@ class WorkerProcess:
             return None
         return {**found, "handover": min(times)} if outcome == "ok" else None
 
-    def made(self, seconds: float | None = None) -> list[dict[str, Any]]:
-        """Waits for its environments; returns their facts.
+    def wait_for_envs(self, seconds: float | None = None) -> list[dict[str, Any]]:
+        """Waits for its environments; returns their descriptions.
 
         Args:
             seconds: how long to wait; None without end.
@@ -116,10 +116,12 @@ class WorkerProcess:
                 instance = what
         except TimeoutError:
             text = f"it was not constructed within {seconds:.3g} s"
-            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
+            raise Broken(self.report(instance, "its constructor", text), is_lost=True) from None
         except EOFError:
-            text = f"process {self.pid} {ending(self.bury())} while it constructed it"
-            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
+            text = (
+                f"process {self.pid} {describe_exit(self.kill_and_wait())} while it constructed it"
+            )
+            raise Broken(self.report(instance, "its constructor", text), is_lost=True) from None
         self.made_in = time.monotonic() - begin
         return what
 
@@ -174,13 +176,13 @@ class WorkerProcess:
             outcome = cloudpickle.loads(packed)
         except Exception as error:
             text = f"{traceback.format_exc()}its answer cannot be unpickled here: {error!r}"
-            raise Broken(self.post(instance, what, text)) from error
+            raise Broken(self.report(instance, what, text)) from error
         if outcome[0] == "error":
-            raise Broken(self.post(outcome[1], what, outcome[2]))
+            raise Broken(self.report(outcome[1], what, outcome[2]))
         return outcome
 
-    def post(self, instance: int, what: str, text: str) -> Post:
-        return Post(instance, what, text, self.number, self.pid)
+    def report(self, instance: int, what: str, text: str) -> Report:
+        return Report(instance, what, text, self.number, self.pid)
 
     def kill(self) -> None:
         """Kills it and the processes that its environments have started."""
@@ -190,12 +192,12 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
 
-    def bury(self) -> int | None:
+    def kill_and_wait(self) -> int | None:
         """Kills it and waits for its end, up to 5 s; returns the exit status."""
         self.kill()
         end = time.monotonic() + 5.0
         while self.status is None and time.monotonic() < end:
-            self.status = zygote.reap(self.pid)
+            self.status = fork_server.reap(self.pid)
             if self.status is None:
                 wait_readable(self.pidfd, 0.1)
         self.socket.close()
@@ -208,19 +210,19 @@ class WorkerProcess:
         """Ends a worker that never became part of a pool."""
         self.socket.close()
         wait_readable(self.pidfd, 1.0)  # it closes its environments
-        self.bury()
+        self.kill_and_wait()
 
 
-def scouted(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
-    """Starts a worker with one environment; returns the worker and the environment's facts.
+def start_probe(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
+    """Starts a worker with one environment; returns the worker and the environment's description.
 
     Raises:
         PoolError, Broken: as `ProcessBackend`.
     """
     process = WorkerProcess(0, [env_fn], 0, inheritance())
     try:
-        (facts,) = process.made()
-        return process, facts
+        (description,) = process.wait_for_envs()
+        return process, description
     except BaseException:
         process.discard()
         raise
@@ -239,7 +241,7 @@ def _refuse_other_machines() -> None:
         )
 
 
-def ending(status: int | None) -> str:
+def describe_exit(status: int | None) -> str:
     if status is None:
         return "ended"
     if status < 0:

@@ -21,8 +21,8 @@ from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.jit import structs
 from jaxenvs.bridge.jit.group import Group
 from jaxenvs.bridge.jit.interrupts import TOGETHER, clock, interrupted_at, watch_interrupts
+from jaxenvs.bridge.memory.channel import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.memory.layout import leaves_of, tree_of
-from jaxenvs.bridge.memory.lines import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.pool.arguments import checked_ids
@@ -76,7 +76,7 @@ class Hosted:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self.pool, self._core = pool, pool._core
+        self.pool, self._state = pool, pool._state
         self.id = next(_ids)
         self.path: str | None = None
         self.reason = self._why_not_native()
@@ -93,24 +93,24 @@ class Hosted:
     @property
     def calls(self) -> int:
         """The number of calls so far, which the token of the next call must contain."""
-        return self._core.ledger.calls
+        return self._state.ledger.calls
 
     @classmethod
     def of(cls, pool: Pool) -> "Hosted":
         """Returns the `Hosted` of `pool`, which is made on first use."""
-        core = pool._core
-        with core.lock:
-            core.refuse_closed()
-            if core.holds_results:
+        state = pool._state
+        with state.lock:
+            state.refuse_closed()
+            if state.holds_results:
                 raise PoolError(
                     f"{pool!r} still holds the batch of a recv that raised.  Call recv() first, or"
                     " the batch would be lost."
                 )
-            if core.hosted is None:
-                core.hosted = cls(pool)
+            if state.hosted is None:
+                state.hosted = cls(pool)
                 # Makes the pool's own step and send raise.
-                core.ledger.all_ready, core.ledger.received = False, None
-            return core.hosted
+                state.ledger.all_ready, state.ledger.received = False, None
+            return state.hosted
 
     @staticmethod
     def find(id: int) -> "Hosted":
@@ -131,14 +131,14 @@ class Hosted:
         self.path = path
         if is_there(XLA):  # otherwise nothing notices Ctrl-C before the program ends
             watch_interrupts()
-            self._core.on_wait = self._check
+            self._state.on_wait = self._check
         if path == "ffi":
             self._register()
-        elif isinstance(self._core.backend, ProcessBackend):
-            self._core.backend.give_way()
+        elif isinstance(self._state.backend, ProcessBackend):
+            self._state.backend.give_way()
 
     def _why_not_native(self) -> str | None:
-        backend = self._core.backend
+        backend = self._state.backend
         if not isinstance(backend, ProcessBackend):
             return f'the backend "{backend.name}" runs in Python'
         return None if is_there(XLA) else reason_missing(xla_library)
@@ -215,7 +215,7 @@ class Hosted:
 
     def called_back(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Performs a call from a callback."""
-        with self._core.lock:
+        with self._state.lock:
             if self._struct is not None:
                 raise PoolError(
                     'a callback stepped a pool that programs step by path="ffi".  Make another'
@@ -231,85 +231,86 @@ class Hosted:
                 self._waited_until = clock()
 
     def _perform(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        core, ledger = self._core, self._core.ledger
-        core.refuse_closed()
-        if core.on_wait is not None:
+        state, ledger = self._state, self._state.ledger
+        state.refuse_closed()
+        if state.on_wait is not None:
             self._check()
         if not call.has_begun:
             if call.operation != RESET_ and call.calls != ledger.calls:
                 raise StaleStateError(
-                    f'this state of "{core.name}" was stepped already: it is from call {call.calls}'
-                    f" of the pool, which is at call {ledger.calls}.  Hosted environments cannot"
-                    " go back.  Step the state that the last call returned, or reset."
+                    f'this state of "{state.name}" was stepped already: it is from call'
+                    f" {call.calls} of the pool, which is at call {ledger.calls}.  Hosted"
+                    " environments cannot go back.  Step the state that the last call returned, or"
+                    " reset."
                 )
             self._begin(call.operation, call.num_rows, list(operands))
         if call.operation == SEND:
             return []
-        ids, buffer = core.every_id, ledger.buffer
+        ids, buffer = state.every_id, ledger.buffer
         if ledger.op:
-            core.attended(core.end_all())
+            state.handle_attention(state.end_all())
         else:
             buffer ^= 1
             is_reset = call.operation == RESET_SOME
             count = ledger.num_pending if is_reset else call.num_rows
-            taken = core.take(count)[0] if count else ids
+            taken = state.take(count)[0] if count else ids
             # Rows that were not reset get older values; the program keeps its own.
             ids = ids if is_reset else taken
         return self._answer(buffer, ids, call.wants_final)
 
     def _begin(self, operation: int, count: int, operands: list[np.ndarray]) -> None:
-        core, ledger = self._core, self._core.ledger
+        state, ledger = self._state, self._state.ledger
         if operation == RESET_:
-            core.drop_pending()
+            state.drop_pending()
             self._seed(operands[0])
             ledger.count_call()
-            core.begin_all(RESET_ALL)
+            state.begin_all(RESET_ALL)
         elif operation == STEP_:
-            ledger.refuse_pending(f'step of "{core.name}"', "recv()")
+            ledger.refuse_pending(f'step of "{state.name}"', "recv()")
             self._take_actions(operands, None)
             ledger.count_call()
-            core.begin_all(STEP_ALL)
+            state.begin_all(STEP_ALL)
         elif operation == SEND:
-            ids = checked_ids(operands[0], core.num_envs)
-            ledger.refuse_busy(f'send of "{core.name}"', ids)
+            ids = checked_ids(operands[0], state.num_envs)
+            ledger.refuse_busy(f'send of "{state.name}"', ids)
             self._take_actions(operands[1:], ids)
             ledger.count_call()
-            if count == core.num_envs and np.array_equal(ids, core.every_id):
-                core.begin_all(STEP_ALL)
+            if count == state.num_envs and np.array_equal(ids, state.every_id):
+                state.begin_all(STEP_ALL)
             else:
-                core.begin_some(STEP, ids)
+                state.begin_some(STEP, ids)
         elif operation == RECV:
             if not ledger.op and ledger.num_pending < count:
                 raise NothingPendingError(
-                    f'recv waits for {count} environments of "{core.name}", but only'
+                    f'recv waits for {count} environments of "{state.name}", but only'
                     f" {ledger.num_pending} have a pending result.  Call send first."
                 )
             ledger.count_call()
         else:
-            ledger.refuse_pending(f'reset_where of "{core.name}"', "recv()")
+            ledger.refuse_pending(f'reset_where of "{state.name}"', "recv()")
             ids = np.flatnonzero(operands[0]).astype(np.int32)
-            core.backend.arrays.seeds[:] = operands[1]
+            state.backend.arrays.seeds[:] = operands[1]
             ledger.count_call()
             if len(ids):
-                core.begin_some(RESET, ids)
+                state.begin_some(RESET, ids)
 
     def _seed(self, seeds: np.ndarray) -> None:
-        backend, count = self._core.backend, self._core.num_envs
+        backend, count = self._state.backend, self._state.num_envs
         if backend.makes_batches:  # a vectorized environment may accept only one base seed
             seeds = int(seeds[0]) % (2**31 - count) + np.arange(count)
         backend.arrays.seeds[:] = seeds
 
     def _take_actions(self, operands: Sequence[np.ndarray], ids: np.ndarray | None) -> None:
-        count = self._core.num_envs if ids is None else len(ids)
+        count = self._state.num_envs if ids is None else len(ids)
         shaped = (
             part.reshape(count, *shape) for part, shape in zip(operands, self._shapes, strict=True)
         )
         self.pool._take_action(tree_of(self.pool.single_action_space, shaped), ids, count)
 
     def _answer(self, buffer: int, ids: np.ndarray, wants_final: bool) -> list[np.ndarray]:
-        core, arrays = self._core, self._core.backend.arrays
-        core.backend.flush(buffer)
-        every = ids is core.every_id
+        state, arrays = self._state, self._state.backend.arrays
+        state.backend.flush(buffer)
+        every = ids is state.every_id
         answer = arrays.answers[buffer]
         ended = answer.terminated[ids] | answer.truncated[ids]
         is_any = bool(ended.any())
@@ -320,15 +321,15 @@ class Hosted:
             if is_any and final is not None:
                 part[ended] = final[buffer][ids[ended]]
             found.append(part)
-        if core.looks_for_restarts:
-            core.take_restarted(ids)
+        if state.may_have_restarts:
+            state.take_restarted(ids)
         return found
 
     def _flagged(self, wants_final: bool) -> list[np.ndarray]:
         """Returns the latest rows, flagged, in place of those that a failed call did not bring."""
-        core = self._core
-        found = self._answer(core.ledger.buffer, core.every_id, wants_final)
-        at = len(core.backend.arrays.answers[0].observation)
+        state = self._state
+        found = self._answer(state.ledger.buffer, state.every_id, wants_final)
+        at = len(state.backend.arrays.answers[0].observation)
         for i, value in ((0, 0), (1, False), (2, True), (4, True)):  # as in `_answer`
             found[at + i] = np.full_like(found[at + i], value)
         return found
@@ -346,7 +347,7 @@ class Hosted:
             raise _closed()
         if interrupted_at() > self._since:
             raise InterruptedProgram(
-                f'the program that stepped "{self._core.name}" was interrupted.  Reset the'
+                f'the program that stepped "{self._state.name}" was interrupted.  Reset the'
                 " environments or close the pool."
             )
 

@@ -100,8 +100,8 @@ def results(pool: Pool, wants_final: bool) -> list[Result]:
     They are: observation, reward, terminated, truncated, elapsed steps, restarted, ids, info
     fields; under same-step autoreset also final observations, if wanted, and final info fields.
     """
-    core = pool._core
-    arrays = core.backend.arrays
+    state = pool._state
+    arrays = state.backend.arrays
     first, second = arrays.answers
 
     def pairs(name: str) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -109,7 +109,7 @@ def results(pool: Pool, wants_final: bool) -> list[Result]:
 
     flags = ("reward", "terminated", "truncated")
     latest = [*pairs("observation"), *((getattr(first, n), getattr(second, n)) for n in flags)]
-    latest += [(each, each) for each in (arrays.elapsed, arrays.restarted, core.every_id)]
+    latest += [(each, each) for each in (arrays.elapsed, arrays.restarted, state.every_id)]
     found = [Result(pair) for pair in (*latest, *pairs("fields"))]
     if pool.autoreset_mode == "same_step":
         for name in ("observation", "fields") if wants_final else ("fields",):
@@ -120,7 +120,7 @@ def results(pool: Pool, wants_final: bool) -> list[Result]:
 def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
     """Returns the struct of a pool, and the objects that it points to."""
     backend: Any = pool._backend
-    arrays, lines, ledger = backend.arrays, backend.lines, pool._core.ledger
+    arrays, channel, ledger = backend.arrays, backend.channel, pool._state.ledger
     bounds = [_bounds(leaf, pool) for leaf in leaves_of(pool.single_action_space)]
     actions = [_column(Result((array, array))) for array in arrays.actions]
     for each, pair in zip(actions, bounds, strict=True):
@@ -131,10 +131,10 @@ def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
     num_finals = len(columns) - len(results(pool, False))
     num_fields = len(arrays.answers[0].fields)
     struct = Hosted(
-        pool=ctypes.addressof(lines.struct),
+        pool=ctypes.addressof(channel.struct),
         ledger=ctypes.addressof(ledger),
         owners=backend.owners.ctypes.data,
-        wait_ns=int(pool._core.patience * 1e9),  # then native/xla.cc lets Python wait
+        wait_ns=int(pool._state.patience * 1e9),  # then native/xla.cc lets Python wait
         actions=(_Column * len(actions))(*actions),
         results=(_Column * len(columns))(*columns),
         num_actions=len(actions),
@@ -145,7 +145,7 @@ def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
         truncated=_pointers([answer.truncated for answer in arrays.answers]),
         restarted=arrays.restarted.ctypes.data,
     )
-    return struct, (lines, arrays, ledger, backend.owners, bounds, all_results)
+    return struct, (channel, arrays, ledger, backend.owners, bounds, all_results)
 
 
 def _column(result: Result) -> _Column:

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge.backends.base import Backend
+from jaxenvs.bridge.backends.backend import Backend
 from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
 from jaxenvs.bridge.memory.layout import leaves_of
 from jaxenvs.bridge.pool.arguments import is_whole, seeds_of
@@ -161,7 +161,7 @@ def refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> No
 
 
 def refuse_coroutines(made: Backend, name: str) -> None:
-    for i, each in enumerate(made.facts):
+    for i, each in enumerate(made.descriptions):
         if each.get("is_coroutine") and made.name != "asyncio":
             raise PoolError(
                 f"environment {i} ({name!r}) has coroutine functions, but"
@@ -169,9 +169,9 @@ def refuse_coroutines(made: Backend, name: str) -> None:
             )
 
 
-def refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None:
-    first = all_facts[0]
-    for i, each in enumerate(all_facts):
+def refuse_different(descriptions: Sequence[Mapping[str, Any]], name: str) -> None:
+    first = descriptions[0]
+    for i, each in enumerate(descriptions):
         for kind in ("observation_space", "action_space"):
             # Usually they are one object, and comparing the bounds of large spaces is slow.
             if each[kind] is not first[kind] and each[kind] != first[kind]:

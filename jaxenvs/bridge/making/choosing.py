@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge.backends.base import Backend
+from jaxenvs.bridge.backends.backend import Backend
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
 from jaxenvs.bridge.backends.shared import SharedBackend
 from jaxenvs.bridge.backends.thread import ThreadBackend, default_threads
-from jaxenvs.bridge.backends.worker_process import scouted
+from jaxenvs.bridge.backends.worker_process import start_probe
 from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned
 from jaxenvs.bridge.native.libraries import POOL, is_there
 from jaxenvs.errors import PoolError
@@ -163,8 +163,8 @@ def chosen_backend(
         config, why = _measured(env_fns, batch_size, backend, may_share, may_serve)
     log.info("%s, %d environments: %s; %s", name, count, config, why)
     made = make_backend(config, env_fns)
-    if backend == "auto" and config.backend != "asyncio" and made.facts[0]["is_coroutine"]:
-        made.close(0)  # it was chosen without a look at an environment
+    if backend == "auto" and config.backend != "asyncio" and made.descriptions[0]["is_coroutine"]:
+        made.close(0)  # it was chosen without looking at an environment
         made = make_backend(BackendConfig("asyncio"), env_fns)
     return made
 
@@ -179,7 +179,7 @@ def _measured(
     """Returns a configuration and the reason for it."""
     count, cores = len(env_fns), num_cores()
     try:
-        scout, facts = scouted(env_fns[0])
+        probe, description = start_probe(env_fns[0])
     except PoolError as error:
         if backend != "auto":
             raise
@@ -187,10 +187,10 @@ def _measured(
         return plain, f"environments cannot be sent to another process: {error}"
     before = _cpu_seconds()
     try:
-        found = None if facts["is_coroutine"] else scout.measure(_MEASURED_SECONDS)
+        found = None if description["is_coroutine"] else probe.measure(_MEASURED_SECONDS)
     finally:
-        scout.discard()
-    if facts["is_coroutine"] and backend == "auto":
+        probe.discard()
+    if description["is_coroutine"] and backend == "auto":
         return BackendConfig("asyncio"), "the environments have coroutine functions"
     if found is None:
         why = "the measurement failed because a step raised"

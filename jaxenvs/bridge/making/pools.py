@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gymnasium
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
+from jaxenvs.bridge.backends.backend import Backend, Broken, Report, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.foreign.adapters import AlreadyVectorized
 from jaxenvs.bridge.foreign.ids import (
@@ -224,10 +224,10 @@ def make_pool(
         with _explained(name):
             if isinstance(made, NativeBackend):  # N was unknown until now
                 check_seed(seed, made.num_envs)
-            found = made.facts[0]
-            refuse_different(made.facts, name)
+            found = made.descriptions[0]
+            refuse_different(made.descriptions, name)
             refuse_coroutines(made, name)
-            for each in made.facts:
+            for each in made.descriptions:
                 check_limit_of(each["spec"], name, time_limit)
             settings = Settings(
                 observation_space=found["observation_space"],
@@ -238,7 +238,7 @@ def make_pool(
                 time_limit=limit,
                 validate=validate,
                 timeout=timeout,
-                lock_step=batch == len(made.facts),
+                lock_step=batch == len(made.descriptions),
             )
             made.attach(settings)
             return Pool(
@@ -262,14 +262,14 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except Broken as error:
-        raise _not_made(error.post, name) from None
+        raise _not_made(error.report, name) from None
     except (KeyboardInterrupt, JaxenvsError):
         raise
     except BaseException as error:
         instance = getattr(error, "jaxenvs_instance", None)
         if instance is not None:
-            post = Post(instance, "its constructor", traceback_of(error))
-            raise _not_made(post, name) from error
+            report = Report(instance, "its constructor", traceback_of(error))
+            raise _not_made(report, name) from error
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise PoolError(
                 "this process has too many open files to make the pool; each worker needs three."
@@ -278,10 +278,10 @@ def _explained(name: str) -> Iterator[None]:
         raise
 
 
-def _not_made(post: Post, name: str) -> WorkerError:
-    who = f"environment {post.instance}" if post.instance >= 0 else "the vectorized environment"
+def _not_made(report: Report, name: str) -> WorkerError:
+    who = f"environment {report.instance}" if report.instance >= 0 else "the vectorized environment"
     failed = WorkerError(
-        f'{who} ("{name}") failed in {post.what.rstrip(".")}.  Its traceback:\n{post.text}'
+        f'{who} ("{name}") failed in {report.what.rstrip(".")}.  Its traceback:\n{report.text}'
     )
-    failed.env_ids = (post.instance,) if post.instance >= 0 else ()
+    failed.env_ids = (report.instance,) if report.instance >= 0 else ()
     return failed

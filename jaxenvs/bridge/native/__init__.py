@@ -1,4 +1,4 @@
 """The C and C++ of the bridge, and how they are compiled and loaded.
 
-`pool.h` has the memory that C, C++ and Python share; who changes it changes `memory/lines.py` too.
+`pool.h` defines the memory that C, C++ and Python share. Keep `memory/channel.py` in step with it.
 """

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge.backends.base import Settings
+from jaxenvs.bridge.backends.backend import Settings
 from jaxenvs.bridge.memory.layout import Leaf, leaves_in, leaves_of
 from jaxenvs.errors import ActionError, describe
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends.base import Settings
+from jaxenvs.bridge.backends.backend import Settings
 from jaxenvs.bridge.memory.arrays import INFO_ROOM, Answer, AutoresetMode
+from jaxenvs.bridge.memory.channel import DONE, INFO
 from jaxenvs.bridge.memory.layout import leaves_in, leaves_of, tree_of
-from jaxenvs.bridge.memory.lines import DONE, INFO
-from jaxenvs.bridge.pool.core import Core
 from jaxenvs.bridge.pool.infos import merged, unpickled
+from jaxenvs.bridge.pool.state import PoolState
 
 log = logging.getLogger("jaxenvs")
 
@@ -24,28 +24,28 @@ class Batches:
     """Makes the batches of a pool.
 
     Args:
-        core: of the pool.
+        state: of the pool.
         settings: of the pool.
         copy: whether a batch owns its arrays, rather than views of memory that is used again.
     """
 
-    def __init__(self, core: Core, settings: Settings, *, copy: bool) -> None:
-        self._core, self._settings, self._copy = core, settings, copy
+    def __init__(self, state: PoolState, settings: Settings, *, copy: bool) -> None:
+        self._state, self._settings, self._copy = state, settings, copy
         self._space, self._fields = settings.observation_space, settings.info_fields
         own = (*_OWN_INFOS, *self._fields)
         self._reserved = frozenset((*own, *(f"_{name}" for name in own)))
-        self._true, self._false = np.ones(core.num_envs, bool), np.zeros(core.num_envs, bool)
+        self._true, self._false = np.ones(state.num_envs, bool), np.zeros(state.num_envs, bool)
         for constant in (self._true, self._false):
             constant.flags.writeable = False
         self._infos = {
-            "env_id": core.every_id,
+            "env_id": state.every_id,
             "restarted": self._false,
-            **self._masks(core.num_envs),
+            **self._masks(state.num_envs),
         }
-        self._some_masks = self._masks(core.batch_size)
-        self._rows = [_Rows(settings, core.batch_size) for _ in range(2)]
+        self._some_masks = self._masks(state.batch_size)
+        self._rows = [_Rows(settings, state.batch_size) for _ in range(2)]
         self._latest = 0
-        self._views = [self._views_of(answer) for answer in core.backend.arrays.answers]
+        self._views = [self._views_of(answer) for answer in state.backend.arrays.answers]
 
     def take_mode(self, mode: AutoresetMode) -> None:
         """Sets the autoreset mode."""
@@ -55,16 +55,16 @@ class Batches:
 
     def of_all(self, status: int) -> Batch:
         """Returns the latest batch of all environments; `status` is that of the wait for it."""
-        core = self._core
+        state = self._state
         infos = self._infos.copy()
-        infos["elapsed_step"] = core.backend.arrays.elapsed.copy()
-        if core.attended(status):
-            infos["restarted"] = core.take_restarted(slice(None))
-        if core.backend.makes_batches:
-            observation, reward, terminated, truncated, own = core.backend.batch()
+        infos["elapsed_step"] = state.backend.arrays.elapsed.copy()
+        if state.handle_attention(status):
+            infos["restarted"] = state.take_restarted(slice(None))
+        if state.backend.makes_batches:
+            observation, reward, terminated, truncated, own = state.backend.batch()
             own.update(infos)
             return observation, reward, terminated, truncated, own
-        buffer = core.ledger.buffer
+        buffer = state.ledger.buffer
         observation, reward, terminated, truncated, fields = self._views[buffer]
         if self._copy:
             observation = copied(observation)
@@ -72,7 +72,7 @@ class Batches:
         if fields:
             infos.update(copied(fields) if self._copy else fields)
         if status & self._telling:
-            self._add_infos(infos, buffer, core.every_id, terminated | truncated)
+            self._add_infos(infos, buffer, state.every_id, terminated | truncated)
         return observation, reward, terminated, truncated, infos
 
     def of_some(self, count: int, order: np.ndarray | None = None) -> Batch:
@@ -83,20 +83,20 @@ class Batches:
             order: int32[count], all pending environments in the order of the rows; None for the
                 order of arrival.
         """
-        core = self._core
-        ids, may_be_restarted = core.take(count)
+        state = self._state
+        ids, may_be_restarted = state.take(count)
         if order is not None:
             ids[:] = order
         count = len(ids)
         if order is None and not self._copy:  # `send` need not check this array again
             ids.flags.writeable = False
-            core.ledger.received = ids
-        arrays, buffer = core.backend.arrays, core.ledger.buffer ^ 1
+            state.ledger.received = ids
+        arrays, buffer = state.backend.arrays, state.ledger.buffer ^ 1
         answer = arrays.answers[buffer]
-        if core.backend.makes_batches:
-            observation, reward, terminated, truncated, fields = core.backend.batch(order)
+        if state.backend.makes_batches:
+            observation, reward, terminated, truncated, fields = state.backend.batch(order)
         else:
-            if self._copy or count > core.batch_size:
+            if self._copy or count > state.batch_size:
                 rows = _Rows(self._settings, count)
             else:
                 self._latest ^= 1
@@ -106,10 +106,10 @@ class Batches:
             **fields,
             "env_id": ids,
             "elapsed_step": arrays.elapsed[ids],
-            "restarted": core.take_restarted(ids) if may_be_restarted else self._false[:count],
-            **(self._some_masks if count == core.batch_size else self._masks(count)),
+            "restarted": state.take_restarted(ids) if may_be_restarted else self._false[:count],
+            **(self._some_masks if count == state.batch_size else self._masks(count)),
         }
-        if core.backend.makes_batches:
+        if state.backend.makes_batches:
             return observation, reward, terminated, truncated, infos
         done = terminated | truncated if self._is_same_step else None
         if answer.info_size[ids].any() or (done is not None and done.any()):
@@ -118,9 +118,9 @@ class Batches:
 
     def patched(self, ids: np.ndarray, batch: Batch) -> tuple[Any, dict[str, Any]]:
         """Returns all N observations: those of `ids` from `batch`, the others unchanged."""
-        core, ledger = self._core, self._core.ledger
-        core.backend.flush(ledger.buffer)
-        answers = core.backend.arrays.answers
+        state, ledger = self._state, self._state.ledger
+        state.backend.flush(ledger.buffer)
+        answers = state.backend.arrays.answers
         latest, following = (answers[b].observation for b in (ledger.buffer, ledger.buffer ^ 1))
         here = ~ledger.elsewhere
         for i, part in enumerate(leaves_in(batch[0], self._space)):
@@ -128,8 +128,8 @@ class Batches:
             following[i][ids] = part
         ledger.gather()
         ledger.buffer ^= 1  # the previous batch stays valid
-        infos = spread(batch[4], ids, core.num_envs)
-        infos["env_id"] = core.every_id
+        infos = spread(batch[4], ids, state.num_envs)
+        infos["env_id"] = state.every_id
         observation = tree_of(self._space, iter(following))
         return copied(observation) if self._copy else observation, infos
 
@@ -148,7 +148,7 @@ class Batches:
     def _add_infos(
         self, infos: dict[str, Any], buffer: int, ids: np.ndarray, done: np.ndarray | None
     ) -> None:
-        answer = self._core.backend.arrays.answers[buffer]
+        answer = self._state.backend.arrays.answers[buffer]
         own: list[tuple[int, Mapping[str, Any]]] = []
         final: dict[int, Mapping[str, Any]] = {}
         for row, data in self._packed_infos(answer, buffer, ids):
@@ -157,7 +157,7 @@ class Batches:
             except Exception as error:
                 log.warning(
                     'the info of environment %d ("%s") cannot be unpickled, and is left out: %r',
-                    *(ids[row], self._core.name, error),
+                    *(ids[row], self._state.name, error),
                 )
                 continue
             if not self._reserved.isdisjoint(info):
@@ -185,7 +185,7 @@ class Batches:
         for row in np.flatnonzero(sizes).tolist():
             instance, size = int(ids[row]), int(sizes[row])
             if size < 0:
-                yield row, self._core.backend.kept_info(buffer, instance)
+                yield row, self._state.backend.kept_info(buffer, instance)
             elif size <= INFO_ROOM:
                 yield row, answer.info[instance, :size].data
             else:

@@ -8,7 +8,7 @@ import ctypes
 
 import numpy as np
 
-from jaxenvs.bridge.memory.lines import STEP_ALL
+from jaxenvs.bridge.memory.channel import STEP_ALL
 from jaxenvs.bridge.pool.arguments import short
 from jaxenvs.errors import AlreadyPendingError, PoolError
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.memory.lines import RESET, RESET_ALL, STEP, STEP_ALL
+from jaxenvs.bridge.memory.channel import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.pool.arguments import seeds_of, without_mask
-from jaxenvs.bridge.pool.base import PoolBase
 from jaxenvs.bridge.pool.batches import Batch
+from jaxenvs.bridge.pool.pool_base import PoolBase
 from jaxenvs.errors import EnvTimeoutError, NothingPendingError, PoolError, WorkerError
 
 
@@ -71,7 +71,7 @@ class Pool(PoolBase):
             if mask is not None and has_each:
                 seeds: Any = seed  # as in Gymnasium: one for each environment, used or not
                 seed = [seeds[i] for i in ids]
-            self._core.refuse_hosted("reset")
+            self._state.refuse_hosted("reset")
             self._ledger.refuse_busy("reset", ids)
             self._ledger.refuse_pending("reset of some")
             self._begin_reset(ids, seed, options, one_by_one=True)
@@ -86,9 +86,9 @@ class Pool(PoolBase):
     ) -> None:
         """Starts a reset of all environments; `reset_wait` returns the result."""
         with self._lock:
-            self._core.refuse_hosted("reset")
+            self._state.refuse_hosted("reset")
             self._ledger.refuse_pending("reset")
-            self._begin_reset(self._core.every_id, seed, options, one_by_one=False)
+            self._begin_reset(self._state.every_id, seed, options, one_by_one=False)
 
     def reset_wait(self) -> tuple[Any, dict[str, Any]]:
         """Returns the result of `reset_async`, waiting for it if necessary.
@@ -97,12 +97,12 @@ class Pool(PoolBase):
             NothingPendingError: no reset was started.
         """
         with self._lock:
-            self._core.refuse_hosted("reset_wait")
+            self._state.refuse_hosted("reset_wait")
             if self._ledger.op != RESET_ALL:
                 raise NothingPendingError(
                     "reset_wait was called, but no reset was started.  Call reset_async() first."
                 )
-            batch = self._batches.of_all(self._core.end_all())
+            batch = self._batches.of_all(self._state.end_all())
             return batch[0], batch[4]
 
     def async_reset(
@@ -117,29 +117,29 @@ class Pool(PoolBase):
         The arguments are those of `reset`.
         """
         with self._lock:
-            ids = self._core.every_id if env_ids is None else self._ids(env_ids)
+            ids = self._state.every_id if env_ids is None else self._ids(env_ids)
             if self.batch_size == self.num_envs and len(ids) == self.num_envs:
                 self.reset_async(seed=seed, options=options)
                 return
-            self._core.refuse_hosted("async_reset")
+            self._state.refuse_hosted("async_reset")
             self._ledger.refuse_busy("async_reset", ids)
             self._begin_reset(ids, seed, options, one_by_one=True)
 
     def _begin_reset(
         self, ids: np.ndarray, seed: Any, options: dict[str, Any] | None, *, one_by_one: bool
     ) -> None:
-        core, ledger = self._core, self._ledger
+        state, ledger = self._state, self._ledger
         if ledger.was_cut:
-            core.drop_pending()
+            state.drop_pending()
         if seed is None and self._seed is not None:  # of the first reset of each
-            own = seeds_of("reset", self._seed, core.every_id)
+            own = seeds_of("reset", self._seed, state.every_id)
             seed = [None if ledger.seeded[i] else own[i] for i in ids.tolist()]
         self._backend.arrays.seeds[ids] = seeds_of("reset", seed, ids)
-        core.tell(self._backend.set_options, options)
+        state.send_message(self._backend.set_options, options)
         if one_by_one:
-            core.begin_some(RESET, ids)
+            state.begin_some(RESET, ids)
         else:
-            core.begin_all(RESET_ALL)
+            state.begin_all(RESET_ALL)
         ledger.reset(ids)
 
     # --- step ---
@@ -164,15 +164,15 @@ class Pool(PoolBase):
             EnvTimeoutError: an environment exceeded the timeout.
         """
         with self._lock:
-            core, ledger = self._core, self._ledger
+            state, ledger = self._state, self._ledger
             if env_ids is not None:
                 ids = self._ids(env_ids)
-                core.refuse_hosted("step")
+                state.refuse_hosted("step")
                 ledger.refuse_pending("step of some")
                 self._begin_step("step", actions, ids)
                 return self._batch_of(ids)
             if ledger.num_pending or not ledger.all_ready:
-                core.refuse_step("step")  # also if it is closed or hosted
+                state.refuse_step("step")  # also if it is closed or hosted
             self._take_action(actions, None, self.num_envs)
             try:
                 ledger.begin_all(STEP_ALL)
@@ -180,18 +180,18 @@ class Pool(PoolBase):
                 if not status & 3:
                     ledger.end_all()
             except BaseException:  # Ctrl-C
-                core.cut()
+                state.cut()
                 raise
             if status & 3:
-                status = core.end_all(status)
+                status = state.end_all(status)
             return self._batches.of_all(status)
 
     def step_async(self, actions: Any) -> None:
         """Starts a step of all environments; `step_wait` returns the result."""
         with self._lock:
-            self._core.refuse_step("step_async")
+            self._state.refuse_step("step_async")
             self._take_action(actions, None, self.num_envs)
-            self._core.begin_all(STEP_ALL)
+            self._state.begin_all(STEP_ALL)
 
     def step_wait(self) -> Batch:
         """Returns the result of `step_async`, waiting for it if necessary.
@@ -200,13 +200,13 @@ class Pool(PoolBase):
             NothingPendingError: no step was started.
         """
         with self._lock:
-            self._core.refuse_hosted("step_wait")
+            self._state.refuse_hosted("step_wait")
             if self._ledger.op != STEP_ALL:
                 raise NothingPendingError(
                     "step_wait was called, but no step was started.  Call step_async(actions)"
                     " first."
                 )
-            return self._batches.of_all(self._core.end_all())
+            return self._batches.of_all(self._state.end_all())
 
     def send(self, actions: Any, env_ids: Any = None) -> None:
         """Starts a step of some environments; `recv` returns results as they arrive, as in EnvPool.
@@ -216,14 +216,14 @@ class Pool(PoolBase):
             env_ids: int[n], usually `info["env_id"]` of the latest `recv`; None for all.
         """
         with self._lock:
-            every_id = self._core.every_id
+            every_id = self._state.every_id
             is_all = env_ids is None or np.array_equal(env_ids, every_id)
             if is_all and self.batch_size == self.num_envs:
                 self.step_async(actions)
                 return
             ids = every_id if env_ids is None else self._ids(env_ids)
             if ids is not self._ledger.received or self.closed:
-                self._core.refuse_hosted("send")
+                self._state.refuse_hosted("send")
                 self._ledger.refuse_busy("send", ids)
             self._begin_step("send", actions, ids)
 
@@ -236,9 +236,9 @@ class Pool(PoolBase):
             NothingPendingError: no environment is pending.
         """
         with self._lock:
-            self._core.refuse_hosted("recv")
+            self._state.refuse_hosted("recv")
             if self._ledger.op:
-                return self._batches.of_all(self._core.end_all())
+                return self._batches.of_all(self._state.end_all())
             if not self._ledger.num_pending:
                 raise NothingPendingError(
                     "recv was called, but no environment has a pending result.  Call"
@@ -249,7 +249,7 @@ class Pool(PoolBase):
     def _begin_step(self, what: str, actions: Any, ids: np.ndarray) -> None:
         self._ledger.refuse_unready(what, ids)
         self._take_action(actions, ids, len(ids))
-        self._core.begin_some(STEP, ids)
+        self._state.begin_some(STEP, ids)
 
     def _batch_of(self, ids: np.ndarray) -> Batch:
         """Waits for `ids`, which are all that is pending; returns their rows in this order."""
@@ -258,7 +258,7 @@ class Pool(PoolBase):
         except EnvTimeoutError:  # it can be waited for again
             raise
         except WorkerError:
-            self._core.drop_pending()
+            self._state.drop_pending()
             raise
 
     # --- inside compiled programs ---

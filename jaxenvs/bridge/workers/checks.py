@@ -10,7 +10,7 @@ from jaxenvs.bridge.memory.layout import getter, leaves_of
 from jaxenvs.bridge.workers.views import brief, fitting
 
 Validate = Literal["first", True, False]
-Report = Callable[[int, str, str], None]  # (instance, operation, traceback)
+Reporter = Callable[[int, str, str], None]  # (instance, operation, traceback)
 
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
 
@@ -26,7 +26,7 @@ class SpaceChecks:
     """
 
     def __init__(
-        self, space: gymnasium.Space, validate: Validate, instances: range, report: Report
+        self, space: gymnasium.Space, validate: Validate, instances: range, report: Reporter
     ) -> None:
         self._space, self._validate = space, validate
         self._instances, self._report = instances, report

@@ -42,7 +42,7 @@ class Instances(Rows):
         # The hot loop: everything that does not happen at every step is in another method.
         steps, puts, over, current = self._steps, view.puts, self._over, self._current
         rewards, targets, with_info = view.reward, view.targets, view.with_info
-        looks_closer = self._limit is not None or self._checks.left or view.fields
+        has_optional_work = self._limit is not None or self._checks.left or view.fields
         first, noted = self.first + 1, 0
         for row, action in zip(rows, actions):  # noqa: B905
             if current is not None:
@@ -52,7 +52,7 @@ class Instances(Rows):
                 continue
             try:
                 observation, rewards[row], terminated, truncated, info = steps[row](action)
-                if looks_closer and self._look_closer(row, view, observation, info):
+                if has_optional_work and self._do_optional_work(row, view, observation, info):
                     truncated = True
                 if terminated or truncated:
                     noted |= self._end(row, view, observation, info, terminated, truncated)

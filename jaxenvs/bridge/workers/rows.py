@@ -10,9 +10,9 @@ import numpy as np
 from jaxenvs.bridge.foreign.adapters import adapted
 from jaxenvs.bridge.foreign.pettingzoo import without_rewards
 from jaxenvs.bridge.memory.arrays import MODES, Arrays, Plan
-from jaxenvs.bridge.memory.lines import DONE
+from jaxenvs.bridge.memory.channel import DONE
 from jaxenvs.bridge.workers.calls import Calls, original, run_here
-from jaxenvs.bridge.workers.checks import Report, SpaceChecks, Validate, has_nan
+from jaxenvs.bridge.workers.checks import Reporter, SpaceChecks, Validate, has_nan
 from jaxenvs.bridge.workers.failures import REMAKING, FailedEnv, traceback_of
 from jaxenvs.bridge.workers.views import View, action_reader, check_info, put_fields, snapshot
 
@@ -81,7 +81,7 @@ class Rows:
         *,
         time_limit: int | None,
         validate: Validate,
-        report: Report,
+        report: Reporter,
         current: Any = None,
         own_process: bool = False,
         alone: bool = False,
@@ -171,7 +171,7 @@ class Rows:
             else:
                 result = yield partial(self._steps[row], action)
                 observation, view.reward[row], terminated, truncated, info = result
-                if self._look_closer(row, view, observation, info):
+                if self._do_optional_work(row, view, observation, info):
                     truncated = True
                 if terminated or truncated:
                     noted = self._end(row, view, observation, info, terminated, truncated)
@@ -226,7 +226,7 @@ class Rows:
                 failed = failed or (self.first + row, traceback_of(original(error)))
         return failed
 
-    def _look_closer(self, row: int, view: View, observation: Any, info: Any) -> bool:
+    def _do_optional_work(self, row: int, view: View, observation: Any, info: Any) -> bool:
         """Does the optional per-step work; returns whether the time limit is reached."""
         if self._checks.left:
             self._checks.check(row, observation)
@@ -346,7 +346,7 @@ class Rows:
         """Reports an exception, and constructs and resets the environment again."""
         error = original(error)
         _add_hint(error, what)
-        self._tell(row, what, error)
+        self._report_error(row, what, error)
         self._keep_final(row, view)
         self._over.discard(row)
         self._fresh.discard(row)
@@ -376,7 +376,7 @@ class Rows:
         except (GeneratorExit, *self._passing):
             raise
         except BaseException as error:
-            self._tell(row, REMAKING, original(error))
+            self._report_error(row, REMAKING, original(error))
             self._replace(row, FailedEnv(original(error)))
             return 0
 
@@ -397,7 +397,7 @@ class Rows:
         self.envs[row] = env
         self._steps[row] = env.step
 
-    def _tell(self, row: int, what: str, error: BaseException) -> None:
+    def _report_error(self, row: int, what: str, error: BaseException) -> None:
         self._report(self.first + row, what, traceback_of(error))
 
 

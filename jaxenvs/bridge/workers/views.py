@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 
 from jaxenvs.bridge.memory.arrays import INFO_ROOM, Answer, Plan
+from jaxenvs.bridge.memory.channel import INFO
 from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
-from jaxenvs.bridge.memory.lines import INFO
 
 # Types of values that never change; all others are copied.
 _FIXED = {bool, int, float, str, bytes, type(None)}

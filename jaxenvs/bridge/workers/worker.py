@@ -17,9 +17,9 @@ from typing import Any
 import cloudpickle
 
 from jaxenvs.bridge.foreign.pettingzoo import agents_of
-from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.lines import WorkerLines
+from jaxenvs.bridge.memory.channel import WorkerChannel
 from jaxenvs.bridge.memory.segment import Overflow
 from jaxenvs.bridge.native.libraries import pool_library, use_pool
 from jaxenvs.bridge.workers.inheritance import take
@@ -49,7 +49,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
             settings["first"],
             lambda instance: send(sock, ("making", instance)),
         )
-        found = cloudpickle.dumps(("made", [facts(env) for env in instances.envs]))
+        found = cloudpickle.dumps(("made", [describe_env(env) for env in instances.envs]))
     except BaseException as error:
         failed = getattr(error, "jaxenvs_instance", settings["first"])
         send(sock, ("error", failed, "".join(traceback.format_exception(error))))
@@ -66,7 +66,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
             return
         if message is None:  # the caller measures how long an answer takes
             send(sock, None)
-        elif facts(instances.envs[0])["is_coroutine"]:
+        elif describe_env(instances.envs[0])["is_coroutine"]:
             send(sock, ("error", "its calls have to be awaited"))
         else:  # the message is how long to measure
             send(sock, _attempt(measured, instances.envs[0], message))
@@ -117,7 +117,7 @@ def measured(env: Any, seconds: float) -> dict[str, float]:
 _now = time.perf_counter
 
 
-def facts(env: Any) -> dict[str, Any]:
+def describe_env(env: Any) -> dict[str, Any]:
     """What the caller wants to know of an environment."""
     return {
         "observation_space": env.observation_space,
@@ -155,17 +155,17 @@ class _Worker:
     ) -> None:
         self._socket, self._instances = sock, instances
         memory, plan, overflow = mmap.mmap(fd, attach["bytes"]), attach["plan"], Overflow(fd)
-        lines = WorkerLines(memory, overflow=overflow, **attach["lines"])
-        self._lines = lines
-        self._posts: list[tuple[int, str, str]] = []
+        channel = WorkerChannel(memory, overflow=overflow, **attach["channel"])
+        self._channel = channel
+        self._reports: list[tuple[int, str, str]] = []
         self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
         instances.attach(
             plan,
             Arrays.over(plan, memory, overflow),
             time_limit=attach["time_limit"],
             validate=attach["validate"],
-            report=lambda *post: self._posts.append(post),
-            current=lines.current if attach["watched"] else None,
+            report=lambda *report: self._reports.append(report),
+            current=channel.current if attach["watched"] else None,
             own_process=True,
         )
         _attempt(perform, instances, "options", (), attach["options"])
@@ -180,24 +180,24 @@ class _Worker:
         gc.freeze()
 
     def run(self) -> None:
-        lines, instances, first = self._lines, self._instances, self._instances.first
+        channel, instances, first = self._channel, self._instances, self._instances.first
         step_all, step_one = instances.step_all, instances.step_one
-        what, steps = lines.next(), 0
+        what, steps = channel.next(), 0
         while True:
             op, buffer = what >> 29, what >> 28 & 1
-            if op == _lines.STEP_ALL:
-                lines.note(buffer, step_all(buffer))
+            if op == _channel.STEP_ALL:
+                channel.note(buffer, step_all(buffer))
                 steps += 1
                 if not steps & (steps - 1):  # at powers of two
-                    self._look_for_threads(steps)
-            elif op == _lines.STEP:
+                    self._detect_threads(steps)
+            elif op == _channel.STEP:
                 step_one(buffer, (what & 0x0FFFFFFF) - first)
-            elif op == _lines.RESET:
+            elif op == _channel.RESET:
                 instances.reset_rows(buffer, ((what & 0x0FFFFFFF) - first,))
-            elif op == _lines.RESET_ALL:
-                lines.note(buffer, instances.reset_rows(buffer))
-            elif op == _lines.MESSAGE:
-                if not lines.is_before(self._skip):
+            elif op == _channel.RESET_ALL:
+                channel.note(buffer, instances.reset_rows(buffer))
+            elif op == _channel.MESSAGE:
+                if not channel.is_before(self._skip):
                     packed, _ = receive_packed(self._socket)
                     send(self._socket, _performed(instances, packed))
             else:
@@ -206,11 +206,11 @@ class _Worker:
                 return
             if os.getpid() != self._pid:  # an environment forked, and this is the copy
                 os._exit(0)
-            if self._posts or self._flags:
+            if self._reports or self._flags:
                 self._deliver()
-            what = lines.finish_and_next()
+            what = channel.finish_and_next()
 
-    def _look_for_threads(self, steps: int) -> None:
+    def _detect_threads(self, steps: int) -> None:
         """Notes whether the environments have computed in threads other than this one."""
         times = time.process_time(), time.thread_time()
         if steps == 1:
@@ -220,22 +220,22 @@ class _Worker:
             is_alone = every < 1.1 * mine + 1e-3
             if is_alone != self._is_alone:
                 self._is_alone = is_alone
-                self._lines.set_alone(is_alone)
+                self._channel.set_alone(is_alone)
 
     def _deliver(self) -> None:
         """Leaves reports for the caller; what finds no room comes with a later answer."""
         if self._flags:
             self._flags = self._instances.is_recovering
-            self._lines.call_attention()
-        posts = self._posts
-        while posts:
-            instance, what, text = posts[0]
+            self._channel.call_attention()
+        reports = self._reports
+        while reports:
+            instance, what, text = reports[0]
             tail = encoded(text.replace("\0", ""))
             if len(tail) > _REPORT_SIZE:  # its end says what happened
                 tail = b"...\n" + tail[-_REPORT_SIZE:]
-            if not self._lines.report(f"{instance}\n{what}\n".encode() + tail + b"\0"):
+            if not self._channel.report(f"{instance}\n{what}\n".encode() + tail + b"\0"):
                 break
-            del posts[0]
+            del reports[0]
 
 
 def perform(instances: Instances, kind: str, *what: Any) -> Any:

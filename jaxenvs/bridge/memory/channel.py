@@ -89,12 +89,12 @@ def _shared(num_workers: int, most: int) -> type[ctypes.Structure]:
     return Shared
 
 
-def size_of_lines(size: tuple[int, int]) -> int:
-    """Returns how many bytes of shared memory `Lines` need."""
+def channel_size(size: tuple[int, int]) -> int:
+    """Returns how many bytes of shared memory `Channel` need."""
     return ctypes.sizeof(_shared(*size))
 
 
-class Lines:
+class Channel:
     """The shared words as seen by one process.
 
     Args:
@@ -132,7 +132,7 @@ class Lines:
         self._header.attention = 1
 
 
-class CallerLines(Lines):
+class CallerChannel(Channel):
     """The caller's side."""
 
     # --- settings ---
@@ -196,7 +196,7 @@ class CallerLines(Lines):
             count += (line.done - taken[worker]) & _COUNT
         return count
 
-    def settle(self, worker: int) -> None:
+    def take_messages(self, worker: int) -> None:
         """Counts answered messages as taken, so that they never fill the ring.
 
         Instances that are finished and not taken move up to where the messages were.
@@ -235,7 +235,7 @@ class CallerLines(Lines):
         while line.done != line.asked:
             self._library.jaxenvs_finish(self._pointer, worker, (line.done + 1) & _COUNT)
 
-    def read_posts(self) -> list[tuple[int, bytes]]:
+    def read_reports(self) -> list[tuple[int, bytes]]:
         """Returns the unread reports of each worker that has some, after its number."""
         self._header.attention = 0
         found, room = [], self._report_room
@@ -249,11 +249,11 @@ class CallerLines(Lines):
         return found
 
 
-class WorkerLines(Lines):
+class WorkerChannel(Channel):
     """A worker's side.
 
     Args:
-        memory, size, overflow, place: as of `Lines`.
+        memory, size, overflow, place: as of `Channel`.
         worker: its number.
         seen: requests that were finished before it began.
     """

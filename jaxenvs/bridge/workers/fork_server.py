@@ -28,12 +28,12 @@ from jaxenvs.bridge.workers.wire import receive, send
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
-from jaxenvs.bridge.workers.zygote import main
+from jaxenvs.bridge.workers.fork_server import main
 main(int(sys.argv[1]))
 """
 
 
-class Zygote:
+class ForkServer:
     """The caller's handle on it."""
 
     def __init__(self) -> None:
@@ -115,10 +115,10 @@ class Zygote:
         return ours
 
 
-zygote = Zygote()
-atexit.register(zygote.end)
+fork_server = ForkServer()
+atexit.register(fork_server.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=zygote.disown)
+    os.register_at_fork(after_in_child=fork_server.disown)
 
 
 def main(fd: int) -> None:
@@ -158,7 +158,7 @@ def _reap(pid: int) -> int | None:
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return 0  # forked from another zygote, and reaped by the system
+        return 0  # forked from another fork_server, and reaped by the system
     return os.waitstatus_to_exitcode(status) if found else None
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from jaxenvs.bridge.backends.base import Backend, Settings
+from jaxenvs.bridge.backends.backend import Backend, Settings
 from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
 from jaxenvs.bridge.pool.actions import action_taker
 from jaxenvs.bridge.pool.arguments import checked_ids
 from jaxenvs.bridge.pool.batches import Batches
-from jaxenvs.bridge.pool.core import Core, log
+from jaxenvs.bridge.pool.state import PoolState, log
 from jaxenvs.bridge.workers.views import own_copy
 from jaxenvs.errors import PoolError
 
@@ -40,29 +40,29 @@ class PoolBase(gymnasium.vector.VectorEnv):
         name: str,
     ) -> None:
         self._backend = backend
-        self._core = core = Core(
+        self._state = state = PoolState(
             backend, name=name, batch_size=batch_size, timeout=timeout, on_failure=on_failure
         )
-        self._ledger, self._lock = core.ledger, core.lock
+        self._ledger, self._lock = state.ledger, state.lock
         self._finalizer = weakref.finalize(self, _close_unasked, backend)
         _pools.add(self)
-        self.name, self.num_envs, self.batch_size = name, core.num_envs, batch_size
+        self.name, self.num_envs, self.batch_size = name, state.num_envs, batch_size
         self._settings, self._mode_is_open = settings, settings.mode_is_open
         self._seed = seed
-        self._batches = Batches(core, settings, copy=copy)
+        self._batches = Batches(state, settings, copy=copy)
         self._take_action = action_taker(settings, backend.arrays.actions)
-        facts = backend.facts[0]
-        self.spec = facts["spec"]
-        self.render_mode = facts["render_mode"]
-        self.metadata = dict(facts["metadata"])
-        self.agents: tuple[str, ...] = facts["agents"]
+        description = backend.descriptions[0]
+        self.spec = description["spec"]
+        self.render_mode = description["render_mode"]
+        self.metadata = dict(description["metadata"])
+        self.agents: tuple[str, ...] = description["agents"]
         self._take_mode(settings.autoreset_mode)
         self.info_fields = settings.info_fields
         self.single_observation_space = settings.observation_space
         self.single_action_space = settings.action_space
         self.observation_space = batch_space(settings.observation_space, self.num_envs)
         self.action_space = batch_space(settings.action_space, self.num_envs)
-        self._lock_step = backend.lock_step(core.patience)
+        self._lock_step = backend.lock_step(state.patience)
 
     # --- properties ---
 
@@ -94,14 +94,14 @@ class PoolBase(gymnasium.vector.VectorEnv):
     @property
     def closed(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the pool was closed."""
-        return self._core.closed
+        return self._state.closed
 
     @property
     def unwrapped(self) -> Self:
         return self
 
     def __repr__(self) -> str:
-        return repr(self._core)
+        return repr(self._state)
 
     def __enter__(self) -> Self:
         return self
@@ -152,8 +152,8 @@ class PoolBase(gymnasium.vector.VectorEnv):
             WorkerError: an environment raised.
         """
         with self._lock:
-            ids = self._core.every_id if env_ids is None else self._ids(env_ids)
-            self._core.refuse_closed()
+            ids = self._state.every_id if env_ids is None else self._ids(env_ids)
+            self._state.refuse_closed()
             self._ledger.refuse_busy(f"call({name!r})", ids)
             return tuple(self._ask_between_steps("call", ids.tolist(), name, args, kwargs))
 
@@ -164,22 +164,22 @@ class PoolBase(gymnasium.vector.VectorEnv):
     def set_attr(self, name: str, values: Any) -> None:
         """Sets an attribute of every environment; a list or tuple holds one value for each."""
         with self._lock:
-            self._core.refuse_closed()
-            self._ledger.refuse_busy(f"set_attr({name!r})", self._core.every_id)
+            self._state.refuse_closed()
+            self._ledger.refuse_busy(f"set_attr({name!r})", self._state.every_id)
             each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
             if len(each) != self.num_envs:
                 raise PoolError(
                     f'set_attr("{name}") got {len(each)} values for num_envs={self.num_envs}.'
                     "  Pass one value for each environment, or a single value for all."
                 )
-            ids = self._core.every_id.tolist()
+            ids = self._state.every_id.tolist()
             self._ask_between_steps("set_attr", ids, name, each)
 
     def _ask_between_steps(self, kind: str, ids: list[int], *what: Any) -> Any:
         """Sends the backend a message while no compiled program steps the pool."""
-        core = self._core
-        with contextlib.nullcontext() if core.hosted is None else core.hosted.held():
-            return core.tell(self._backend.message, kind, ids, *what)
+        state = self._state
+        with contextlib.nullcontext() if state.hosted is None else state.hosted.held():
+            return state.send_message(self._backend.message, kind, ids, *what)
 
     def _ids(self, env_ids: Any) -> np.ndarray:
         if env_ids is not None and env_ids is self._ledger.received:
@@ -195,34 +195,34 @@ class PoolBase(gymnasium.vector.VectorEnv):
         Raises:
             WorkerError: the `close` of an environment raised; the pool is closed nevertheless.
         """
-        core, hosted = self._core, self._core.hosted
+        state, hosted = self._state, self._state.hosted
         if hosted is not None and not self.closed:
             hosted.wait_for_programs(grace)
         is_free = self._lock.acquire(timeout=grace)  # false: another thread is waiting in a call
         try:
             if self.closed:
                 return
-            core.closed = True
+            state.closed = True
             if hosted is not None:
                 hosted.close()
             if self._finalizer.detach() is None:
                 return
             self._ledger.all_ready = False
-            posts = self._backend.close(grace if is_free else 0)
+            reports = self._backend.close(grace if is_free else 0)
         finally:
             if is_free:
                 self._lock.release()
-        if posts and core.on_failure == "raise":
-            raise core.error(posts)
-        for post in posts:
-            log.warning("%s", core.message_of(post))
+        if reports and state.on_failure == "raise":
+            raise state.error(reports)
+        for report in reports:
+            log.warning("%s", state.message_of(report))
 
     def _disown(self) -> None:
         """Leaves the environments to the parent process, in a forked child."""
-        self._lock = self._core.lock = threading.RLock()
+        self._lock = self._state.lock = threading.RLock()
         if self._backend._owner is not None:
             self._finalizer.detach()
-            self._core.closed, self._ledger.all_ready = True, False
+            self._state.closed, self._ledger.all_ready = True, False
 
     def __del__(self) -> None:  # overrides Gymnasium's, which closes; the finalizer does that here
         pass

@@ -9,7 +9,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from jaxenvs.bridge.backends._crew import PoolThread
+from jaxenvs.bridge.backends._worker_threads import PoolThread
 
 _SELECTABLE = 1024  # select() works for descriptors below this
 
@@ -53,7 +53,7 @@ class LoopThread:
         self.loop.run_forever()
         self.loop.close()
 
-    def tell(self, function: Callable[..., Any], *args: Any) -> None:
+    def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
         """Calls `function` on the loop, without waiting."""
         self.loop.call_soon_threadsafe(function, *args)
 
@@ -73,7 +73,7 @@ class LoopThread:
     def is_blocked(self, patience: float = 0.05) -> bool:
         """Returns whether code on the loop blocks it."""
         came = threading.Event()
-        self.tell(came.set)
+        self.call_soon(came.set)
         return not came.wait(patience)
 
     def end(self, patience: float) -> bool:
@@ -82,7 +82,7 @@ class LoopThread:
             self.result(_cancel_all(patience / 2), patience)
         except TimeoutError:
             return False
-        self.tell(self.loop.stop)
+        self.call_soon(self.loop.stop)
         self._thread.join(patience)
         return not self._thread.is_alive()
 

@@ -13,7 +13,7 @@ class PoolThread(threading.Thread):
     """A thread that a pool has started, and that must not wait for the end of a pool."""
 
 
-class Crew:
+class WorkerThreads:
     """A fixed number of threads with one queue of jobs.
 
     A job raises `Abandoned` to end a thread that was replaced.

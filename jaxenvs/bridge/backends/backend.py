@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 
 from jaxenvs.bridge.memory.arrays import Arrays, AutoresetMode, Plan
-from jaxenvs.bridge.memory.lines import RESET as RESET
-from jaxenvs.bridge.memory.lines import RESET_ALL as RESET_ALL
-from jaxenvs.bridge.memory.lines import STEP as STEP
-from jaxenvs.bridge.memory.lines import STEP_ALL as STEP_ALL
+from jaxenvs.bridge.memory.channel import RESET as RESET
+from jaxenvs.bridge.memory.channel import RESET_ALL as RESET_ALL
+from jaxenvs.bridge.memory.channel import STEP as STEP
+from jaxenvs.bridge.memory.channel import STEP_ALL as STEP_ALL
 from jaxenvs.bridge.workers.checks import Validate
 
 
@@ -43,7 +43,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Post:
+class Report:
     """A report of a failed environment, or a warning about one."""
 
     instance: int  # -1 for a vectorized environment
@@ -54,7 +54,7 @@ class Post:
     fatal: bool = False  # whether the pool cannot continue
 
     @classmethod
-    def parse(cls, data: bytes, worker: int, pid: int) -> list["Post"]:
+    def parse(cls, data: bytes, worker: int, pid: int) -> list["Report"]:
         """Returns the reports of a worker, each of which ends with a zero byte."""
         texts = data[:-1].decode(errors="replace").split("\0")
         parts = [text.split("\n", 2) for text in texts]
@@ -62,14 +62,14 @@ class Post:
 
 
 class Broken(Exception):
-    """An environment or its process failed outside of a step; `post` has the report.
+    """An environment or its process failed outside of a step; `report` has the report.
 
     `is_lost` is true if its process ended or hangs, rather than the environment raised.
     """
 
-    def __init__(self, post: Post, *, is_lost: bool = False) -> None:
-        super().__init__(post.text)
-        self.post, self.is_lost = post, is_lost
+    def __init__(self, report: Report, *, is_lost: bool = False) -> None:
+        super().__init__(report.text)
+        self.report, self.is_lost = report, is_lost
 
 
 class Late(Exception):
@@ -83,18 +83,18 @@ class Late(Exception):
 class Backend(abc.ABC):
     """The base class of backends.
 
-    The constructor makes the environments and describes them in `facts`; `attach` then sets how to
-    run them. A request names one of two buffers for its answer. A pool does not request anything
-    of an instance whose answer it has not taken yet.
+    The constructor makes the environments and sets `descriptions`; `attach` then sets how to run
+    them. A request names one of two buffers for its answer. A pool does not request anything of an
+    instance whose answer it has not taken yet.
 
-    Methods that wait return a status: `_lines.OK` with the flags INFO, DONE and ATTENTION, or
+    Methods that wait return a status: `_channel.OK` with the flags INFO, DONE and ATTENTION, or
     TIMEOUT or INTERRUPTED.
     """
 
     name: str
     makes_batches = False  # whether it returns its own arrays, see `batch`
     autoreset_mode: AutoresetMode | None = None  # set if the pool cannot choose it
-    facts: Sequence[Mapping[str, Any]]  # of each environment, see `worker.facts`
+    descriptions: Sequence[Mapping[str, Any]]  # of each environment, see `worker.describe_env`
     num_workers: int
     bounds: tuple[int, ...] | None = None  # each worker's first instance, then the end
     caller_steps = False  # whether the caller steps the instances below bounds[0]
@@ -166,7 +166,7 @@ class Backend(abc.ABC):
         """Sets the options of subsequent resets."""
 
     @abc.abstractmethod
-    def read_posts(self) -> list[Post]:
+    def read_reports(self) -> list[Report]:
         """Returns the reports since the last call."""
 
     def forget(self) -> None:  # noqa: B027
@@ -184,11 +184,11 @@ class Backend(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def close(self, grace: float) -> list[Post]:
+    def close(self, grace: float) -> list[Report]:
         """Closes everything, by force after `grace` seconds; returns reports of what raised."""
 
 
-def by_owner(
+def split_by_owner(
     kind: str,
     instances: Sequence[int],
     what: Sequence[Any],

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post
-from jaxenvs.bridge.memory.lines import ATTENTION, RESET_ALL, STEP_ALL, TIMEOUT
+from jaxenvs.bridge.backends.backend import Backend, Broken, Late, Report
+from jaxenvs.bridge.memory.channel import ATTENTION, RESET_ALL, STEP_ALL, TIMEOUT
 from jaxenvs.bridge.pool.arguments import short
 from jaxenvs.bridge.pool.ledger import Ledger
 from jaxenvs.bridge.workers.failures import REMAKING
@@ -25,7 +25,7 @@ log = logging.getLogger("jaxenvs")
 PATIENCE = 0.1  # seconds
 
 
-class Core:
+class PoolState:
     """A backend with its ledger.
 
     Attributes:
@@ -35,7 +35,7 @@ class Core:
         on_wait: called each time that a wait has lasted `patience`; it may raise to end the wait.
         hosted: the `Hosted` of the pool, once compiled programs step it.
         closed: whether `close` was called.
-        looks_for_restarts: whether rows may be flagged as restarted.
+        may_have_restarts: whether rows may be flagged as restarted.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Core:
         self.on_wait: Callable[[], None] | None = None
         self.hosted: Any = None
         self.closed = False
-        self.looks_for_restarts = False
+        self.may_have_restarts = False
         self.every_id = np.arange(self.num_envs, dtype=np.int32)
         self.every_id.flags.writeable = False
-        self._fatal: list[Post] = []
+        self._fatal: list[Report] = []
         self._left: np.ndarray | None = None  # ids of a `take` that raised; the next returns them
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class Core:
             status = self.waited(lambda seconds: self.backend.take(ids, seconds))
             if status & ATTENTION:
                 self._left = ids if count and ids[0] >= 0 else None
-                self.attend()
+                self.handle_reports()
         else:
             ids = self._left
         try:  # as in `end_all`
@@ -129,7 +129,7 @@ class Core:
         except BaseException:  # Ctrl-C
             self.cut()
             raise
-        return ids, self.looks_for_restarts
+        return ids, self.may_have_restarts
 
     def waited(self, wait: Callable[[float], int], status: int | None = None) -> int:
         """Calls `wait(seconds)` until it succeeds; returns its status.
@@ -168,7 +168,7 @@ class Core:
         if ledger.was_cut:
             self.backend.forget()
             self.end_all()
-            self.backend.read_posts()
+            self.backend.read_reports()
             ledger.was_cut = False
         elif ledger.op:
             self.end_all()
@@ -187,29 +187,29 @@ class Core:
 
     # --- failures ---
 
-    def attended(self, status: int) -> bool:
+    def handle_attention(self, status: int) -> bool:
         """Heeds the reports of workers; returns whether rows may be flagged as restarted.
 
         Raises:
             WorkerError: an environment failed, or the pool cannot continue.
         """
         if status & ATTENTION:
-            self.attend()
-        return self.looks_for_restarts
+            self.handle_reports()
+        return self.may_have_restarts
 
-    def attend(self) -> None:
+    def handle_reports(self) -> None:
         """Reads the reports of workers."""
         self.refuse_closed()  # another thread may have closed the pool
-        self.looks_for_restarts = True
+        self.may_have_restarts = True
         failures, odd = [], []
-        for post in self.backend.read_posts():
-            if post.what == "warning":
-                odd.append(post)
-            elif self.on_failure == "restart" and not post.fatal and post.what != REMAKING:
-                log.warning("%s", self.message_of(post))
+        for report in self.backend.read_reports():
+            if report.what == "warning":
+                odd.append(report)
+            elif self.on_failure == "restart" and not report.fatal and report.what != REMAKING:
+                log.warning("%s", self.message_of(report))
             else:
-                failures.append(post)
-        self._fatal = [post for post in failures if post.fatal]
+                failures.append(report)
+        self._fatal = [report for report in failures if report.fatal]
         if self._fatal:  # makes `step` and `send` raise
             self.ledger.all_ready, self.ledger.received = False, None
         try:
@@ -226,35 +226,39 @@ class Core:
         restarted = self.backend.arrays.restarted
         found = restarted[ids].copy()
         restarted[ids] = False
-        self.looks_for_restarts = bool(restarted.any())
+        self.may_have_restarts = bool(restarted.any())
         return found
 
-    def error(self, posts: Sequence[Post]) -> WorkerError:
+    def error(self, reports: Sequence[Report]) -> WorkerError:
         """Returns the error for some reports."""
-        error = WorkerError("\n".join(map(self.message_of, posts)))
-        ids = (self.every_id if post.instance < 0 else (post.instance,) for post in posts)
+        error = WorkerError("\n".join(map(self.message_of, reports)))
+        ids = (self.every_id if report.instance < 0 else (report.instance,) for report in reports)
         error.env_ids = tuple(int(i) for each in ids for i in each)
         return error
 
-    def message_of(self, post: Post) -> str:
+    def message_of(self, report: Report) -> str:
         """Returns a report in words."""
-        where = "" if post.worker is None else f", worker {post.worker}, process {post.pid}"
-        kind = post.text.strip().rsplit("\n", 1)[-1]
-        who = f"environment {post.instance}" if post.instance >= 0 else "the vectorized environment"
-        head = f'{who} ("{self.name}"{where}) failed in {post.what}: {kind}'
-        if post.fatal:
+        where = "" if report.worker is None else f", worker {report.worker}, process {report.pid}"
+        kind = report.text.strip().rsplit("\n", 1)[-1]
+        who = (
+            f"environment {report.instance}"
+            if report.instance >= 0
+            else "the vectorized environment"
+        )
+        head = f'{who} ("{self.name}"{where}) failed in {report.what}: {kind}'
+        if report.fatal:
             head += "\n  The pool cannot continue.  Close it and make another."
-        elif post.what in ("step", "reset") and post.instance >= 0:
+        elif report.what in ("step", "reset") and report.instance >= 0:
             head += '\n  It was constructed again, reset, and flagged in info["restarted"].'
         # A process that has died leaves no traceback.
-        return head if kind == post.text.strip() else f"{head}\n  Its traceback:\n{post.text}"
+        return head if kind == report.text.strip() else f"{head}\n  Its traceback:\n{report.text}"
 
-    def tell(self, function: Callable[..., Any], *args: Any) -> Any:
+    def send_message(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls a method of the backend that sends a message, and translates its errors."""
         try:
             return function(*args)
         except Broken as error:
-            raise self.error([error.post]) from None
+            raise self.error([error.report]) from None
         except Late as late:
             ids = [int(i) for i in late.instances]
             what = self._too_late(ids)
