@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge.backends._worker_threads import PoolThread
+from jaxenvs.bridge.backends._threads import PoolThread
 from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
 from tests.bridge.conftest import (
     in_processes,

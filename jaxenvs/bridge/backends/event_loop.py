@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxenvs.bridge.backends._loop_thread import LoopThread, begin, is_awaitable
+from jaxenvs.bridge.backends._threads import LoopThread, is_awaitable, start_task
 from jaxenvs.bridge.backends.queued import Finished
 from jaxenvs.bridge.backends.thread import Request, ThreadBackend
 from jaxenvs.bridge.workers.calls import Call, Calls, throwable
@@ -30,10 +30,10 @@ class AsyncioBackend(ThreadBackend):
 
     name = "asyncio"
 
-    def _made(self, env_fns: Sequence[Callable[[], Any]]) -> Instances:
+    def _make_instances(self, env_fns: Sequence[Callable[[], Any]]) -> Instances:
         self._loop = LoopThread("jaxenvs-pool-loop")
         try:
-            instances = Instances(env_fns, run=self._run_on_loop)
+            instances = Instances(env_fns, run=self._run_calls)
         except BaseException:
             self._loop.end(_END)
             raise
@@ -43,8 +43,8 @@ class AsyncioBackend(ThreadBackend):
     def _num_in_threads(self) -> int:
         return len(self._on_loop) - sum(self._on_loop)
 
-    def _run_on_loop(self, calls: Calls) -> Any:
-        return self._loop.result(self._answered(Request(-1, lambda: calls, Finished())))
+    def _run_calls(self, calls: Calls) -> Any:
+        return self._loop.run(self._run_on_loop(Request(-1, lambda: calls, Finished())))
 
     # --- requests ---
 
@@ -57,9 +57,9 @@ class AsyncioBackend(ThreadBackend):
     def _begin(self, requests: list[Request]) -> None:
         for request in requests:
             if request.runner is None:  # see `_drop`
-                request.runner = begin(self._answered(request), self._loop.loop)
+                request.runner = start_task(self._run_on_loop(request), self._loop.loop)
 
-    def _hurry(self, request: Request) -> None:
+    def _preempt(self, request: Request) -> None:
         # Its result was dropped, or a message was late.
         if self._on_loop[request.row] and not request.replaces:
             request.dropped = True
@@ -69,7 +69,7 @@ class AsyncioBackend(ThreadBackend):
         if request.since:  # otherwise it has not begun, or will look before it goes on
             request.runner.cancel()
 
-    async def _answered(self, request: Request) -> Any:
+    async def _run_on_loop(self, request: Request) -> Any:
         """Does what `run_here` does, on the loop, and reports the row as finished.
 
         One coroutine: each one around an environment's own costs time whenever that waits.
@@ -91,7 +91,7 @@ class AsyncioBackend(ThreadBackend):
                 except BaseException as error:
                     resume, value = calls.throw, throwable(error)
                 if self._is_lost(request):
-                    await _closed(request.left)
+                    await _closed(request.old_env)
                     return None
         except StopIteration as end:
             noted = end.value
@@ -105,9 +105,9 @@ class AsyncioBackend(ThreadBackend):
             self._done(request, noted)
         return noted
 
-    def _called(self, call: Call) -> Any:
+    def _call_in_thread(self, call: Call) -> Any:
         found = call()
-        return self._loop.result(_awaited(found)) if is_awaitable(found) else found
+        return self._loop.run(_awaited(found)) if is_awaitable(found) else found
 
     # --- hangs ---
 

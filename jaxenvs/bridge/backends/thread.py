@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends._worker_threads import PoolThread, WorkerThreads
+from jaxenvs.bridge.backends._threads import PoolThread, WorkerThreads
 from jaxenvs.bridge.backends.backend import (
     STEP,
     STEP_ALL,
@@ -55,7 +55,7 @@ class Request:
     dropped: bool = False  # whether its result is not wanted any more
     since: float = 0.0  # when it entered the environment's code; 0 while it is outside
     runner: Any = None  # the thread or task that runs it
-    left: Any = None  # its environment, once it hung and was replaced
+    old_env: Any = None  # its environment, once it hung and was replaced
 
 
 class ThreadBackend(QueuedBackend):
@@ -70,7 +70,9 @@ class ThreadBackend(QueuedBackend):
     """
 
     name = "thread"
-    _called: Any = None  # a function that makes a call in one of the threads, if that needs one
+    _call_in_thread: Any = (
+        None  # a function that makes a call in one of the threads, if that needs one
+    )
 
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], num_threads: int | None = None
@@ -78,7 +80,7 @@ class ThreadBackend(QueuedBackend):
         super().__init__()
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._instances = self._made(env_fns)
+        self._instances = self._make_instances(env_fns)
         self.descriptions = [describe_env(env) for env in self._instances.envs]
         self._stepped: Any = None  # where a step of all writes, until it is checked for NaN
         self._noted = _channel.OK  # its flags meanwhile
@@ -90,7 +92,7 @@ class ThreadBackend(QueuedBackend):
         self._threads = WorkerThreads(size, "jaxenvs-pool-thread")
         self.num_workers = max(1, size)
 
-    def _made(self, env_fns: Sequence[Callable[[], Any]]) -> Instances:
+    def _make_instances(self, env_fns: Sequence[Callable[[], Any]]) -> Instances:
         return Instances(env_fns)
 
     def _num_in_threads(self) -> int:
@@ -135,7 +137,7 @@ class ThreadBackend(QueuedBackend):
             reset = functools.partial(rows.reset, buffer, options=self._options)
             self._put([Request(row, functools.partial(reset, row), finished) for row in ids])
             return
-        is_plain = self.timeout is None and self._called is None
+        is_plain = self.timeout is None and self._call_in_thread is None
         step = rows.step_here if is_plain else rows.step
         self._put(
             [
@@ -155,7 +157,7 @@ class ThreadBackend(QueuedBackend):
                     if len(queue) == 1:
                         first.append(request)
                     else:
-                        self._hurry(queue[0])
+                        self._preempt(queue[0])
             self._launch(first)
         except BaseException:  # Ctrl-C
             self._drop(requests)
@@ -176,12 +178,12 @@ class ThreadBackend(QueuedBackend):
         for request in requests:
             self._threads.put(self._run, request)
 
-    def _hurry(self, request: Request) -> None:
+    def _preempt(self, request: Request) -> None:
         """Called when another request waits for the end of this one."""
 
     def _run(self, request: Request) -> None:
         noted, request.runner = 0, threading.current_thread()
-        run = self._called
+        run = self._call_in_thread
         if self.timeout is not None:
             run = functools.partial(self._watched, request)
         try:
@@ -189,7 +191,7 @@ class ThreadBackend(QueuedBackend):
                 calls = request.calls()
                 noted = calls if isinstance(calls, int) else run_here(calls, run)
         except Abandoned:
-            close_quietly(request.left)
+            close_quietly(request.old_env)
             raise
         except BaseException as error:
             self._give_up(request, error)
@@ -198,7 +200,7 @@ class ThreadBackend(QueuedBackend):
     def _watched(self, request: Request, call: Call) -> Any:
         request.since = time.monotonic()
         try:
-            return call() if self._called is None else self._called(call)
+            return call() if self._call_in_thread is None else self._call_in_thread(call)
         finally:
             if self._is_lost(request):
                 raise Abandoned
@@ -210,7 +212,7 @@ class ThreadBackend(QueuedBackend):
             return False
         with self._lock:
             request.since = 0.0
-            return request.left is not None
+            return request.old_env is not None
 
     def _give_up(self, request: Request, error: BaseException) -> None:
         # Not an environment's error; the pool must not wait forever.
@@ -283,9 +285,9 @@ class ThreadBackend(QueuedBackend):
     # --- hangs ---
 
     def stuck(self, seconds: float) -> list[int]:
-        return [row for row in range(len(self._instances)) if self._hanging(row, seconds)]
+        return [row for row in range(len(self._instances)) if self._hung_request(row, seconds)]
 
-    def _hanging(self, row: int, seconds: float) -> Request | None:
+    def _hung_request(self, row: int, seconds: float) -> Request | None:
         queue = self._requests[row]
         try:
             request = queue[0]
@@ -299,12 +301,12 @@ class ThreadBackend(QueuedBackend):
             return False
         for row in instances:
             with self._lock:
-                lost = self._hanging(row, self.timeout or 0.0)
+                lost = self._hung_request(row, self.timeout or 0.0)
                 if lost is None:  # it has just returned
                     continue
                 self._hangs[row] = self._hangs.get(row, 0) + 1
-                lost.left, queue = self._instances.envs[row], self._requests[row]
-                replacing = functools.partial(self._instances.stand_in, row)
+                lost.old_env, queue = self._instances.envs[row], self._requests[row]
+                replacing = functools.partial(self._instances.replace_hung, row)
                 queue[0] = Request(row, replacing, Finished(), replaces=True)
                 if lost.finished is self._finished:  # somebody still waits for it
                     queue.insert(1, Request(row, lost.calls, lost.finished))

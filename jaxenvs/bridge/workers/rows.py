@@ -200,7 +200,7 @@ class Rows:
         noted = yield from self._begin(row, view, None if seed < 0 else seed, options)
         return noted | (yield from self.refuse_nan(row, view, "reset"))
 
-    def stand_in(self, row: int) -> Calls:
+    def replace_hung(self, row: int) -> Calls:
         """Replaces an environment that hangs."""
         noted = yield from self._remake(row)
         self.recover((row,))
