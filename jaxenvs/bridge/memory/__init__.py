@@ -1,1 +1,1 @@
-"""The arrays and words that a caller and its workers share; no environment is known here."""
+"""The arrays and counters that a caller shares with its workers."""

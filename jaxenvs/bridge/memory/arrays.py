@@ -1,7 +1,7 @@
-"""The arrays of a pool, inputs and answers, as views of one block of memory.
+"""A pool's arrays: actions, seeds, and results, as views of one block of memory.
 
-The arrays have the layout of a batch: row i belongs to instance i. There are two copies of the
-results, so that a batch stays valid while the next one is written.
+The arrays have the layout of a batch: row i belongs to instance i. Results are double-buffered, so
+that a batch stays valid while the next one is written.
 """
 
 import dataclasses
@@ -17,19 +17,19 @@ from jaxenvs.bridge.memory.segment import Overflow
 
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
 MODES: tuple[AutoresetMode, ...] = get_args(AutoresetMode)
-INFO_ROOM = 1024  # bytes for the info of an instance; a longer one is in the overflow
+INFO_ROOM = 1024  # bytes for the info of an instance; longer ones go to the overflow
 _ALIGNMENT = 128  # two cache lines, which processors fetch in pairs
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The sizes and spaces that determine the arrays; workers get it pickled and make the same."""
+    """The sizes and spaces that determine the arrays. Workers receive it pickled."""
 
     num_envs: int
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
     info_fields: Mapping[str, gymnasium.Space]
-    has_finals: bool  # whether autoreset is or may become same-step
+    has_finals: bool  # whether autoreset is same-step, or may become so
     start: int = 0  # the first byte
 
     @property
@@ -42,41 +42,41 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """The number of bytes up to the end of the last array."""
+        """The end of the last array, in bytes."""
         return _laid_out(self, None)[1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One of the two sets of arrays for the results of steps, each with a leading [N]."""
+    """One of the two buffers for results. Every array has a leading [N]."""
 
     observation: Any  # a list of leaves
-    final_observation: Any  # likewise if `Plan.has_finals`; else empty
+    final_observation: Any  # the same, if `Plan.has_finals`; otherwise empty
     reward: Any  # float64
     terminated: Any  # bool
     truncated: Any  # bool
     fields: Any  # the info_fields
-    final_fields: Any  # the same of the step that ended an episode; as final_observation
-    info_size: Any  # int32, bytes; 0 for an empty info, -1 for one kept by the `View` as it is
+    final_fields: Any  # of the step that ended an episode; empty like final_observation
+    info_size: Any  # int32, bytes; 0 if info is empty, -1 if the `View` keeps it unpickled
     info: Any  # uint8[N, INFO_ROOM], pickled
-    number: int  # which of the two it is
+    number: int  # of the buffer
     overflow: Overflow | None  # None if infos are not pickled
 
     def place(self, instance: int) -> int:
-        """Returns where in the overflow an instance's info is."""
+        """Returns the place of an instance's info in the overflow."""
         return 2 * instance + self.number
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-    """The views of one process."""
+    """One process's views of the arrays."""
 
     answers: tuple[Answer, ...]
     actions: list[np.ndarray]
-    elapsed: np.ndarray  # int32[N], steps of the episode
-    restarted: np.ndarray  # bool[N], the environment was constructed again
+    elapsed: np.ndarray  # int32[N], the steps of the current episode
+    restarted: np.ndarray  # bool[N], whether the environment was constructed again
     seeds: np.ndarray  # int64[N], -1 for none
-    mode: np.ndarray  # uint8[1], the place in MODES
+    mode: np.ndarray  # uint8[1], the index in MODES
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
@@ -90,7 +90,7 @@ class Arrays:
 
 
 def _laid_out(plan: Plan, memory: Any, overflow: Overflow | None = None) -> tuple[Arrays, int]:
-    """Returns views of `memory`, if it is not None, and the end of the last one."""
+    """Returns views of `memory` (None only counts bytes), and where the last one ends."""
     block, n = _Block(memory, plan.start), plan.num_envs
     observation = plan.observation_leaves
     infos = [leaf for space in plan.info_fields.values() for leaf in leaves_of(space)]
@@ -122,7 +122,7 @@ def _laid_out(plan: Plan, memory: Any, overflow: Overflow | None = None) -> tupl
 
 
 class _Block:
-    """Memory of which arrays are made one after another; without memory they are only counted."""
+    """Places arrays in memory one after another; without memory it only counts bytes."""
 
     def __init__(self, memory: Any, start: int) -> None:
         self._memory, self.end = memory, start

@@ -1,6 +1,6 @@
-"""The words and rings by which a caller and its workers tell one another how far they are.
+"""The channel between a caller and its workers: request rings and counters in shared memory.
 
-`native/pool.h` says how it works and does it; the structures here have the fields of those there.
+`native/pool.h` documents and implements the protocol. The structures here mirror the ones there.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ STEP, RESET, STEP_ALL, RESET_ALL, MESSAGE, QUIT = range(6)  # as in native/pool.
 OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
 _NO_REQUEST = 0xFFFFFFFF
 _COUNT = 0xFFFFFFFF  # counts are modulo 2**32
-_REPORT_ROOM = 2**14  # bytes that a worker's reports may take for each request before it
+_REPORT_ROOM = 2**14  # bytes of a worker's reports for each request in its ring
 
 
 def request(op: int, buffer: int = 0, instance: int = 0) -> int:
@@ -76,7 +76,7 @@ class PoolStruct(ctypes.Structure):  # jx_pool
 
 @functools.cache
 def _shared(num_workers: int, most: int) -> type[ctypes.Structure]:
-    """Returns the structure of all that is shared."""
+    """Returns the layout of the shared memory."""
     room = 1 << max(4, most.bit_length())  # a power of two
 
     class Shared(ctypes.Structure):
@@ -90,18 +90,18 @@ def _shared(num_workers: int, most: int) -> type[ctypes.Structure]:
 
 
 def channel_size(size: tuple[int, int]) -> int:
-    """Returns how many bytes of shared memory `Channel` need."""
+    """Returns how many bytes of shared memory a `Channel` needs."""
     return ctypes.sizeof(_shared(*size))
 
 
 class Channel:
-    """The shared words as seen by one process.
+    """One process's view of the channel.
 
     Args:
-        memory: shared; the words are at its beginning.
-        size: the number of workers, and of requests that one can have before it.
-        overflow: of the same segment.
-        place: of the first worker's reports there; those of the others follow.
+        memory: the shared memory, which begins with the channel.
+        size: the number of workers, and how many requests each may have in its ring.
+        overflow: the overflow of the same segment.
+        place: where the first worker's reports are in the overflow; the other workers' follow.
     """
 
     def __init__(self, memory: Any, size: tuple[int, int], overflow: Overflow, place: int) -> None:
@@ -112,7 +112,7 @@ class Channel:
         self._requests = shared.requests
         self._overflow, self._place = overflow, place
         self._report_room = _REPORT_ROOM * len(shared.requests[0])  # a power of two
-        # What only the caller uses, kept here so that every program of its process shares it.
+        # Only the caller uses these. All programs of its process share them.
         self._taken = (c_uint32 * num_workers)()
         self.pids = (c_int32 * num_workers)()
         self.struct = PoolStruct(
@@ -128,26 +128,26 @@ class Channel:
         self._library, self._pointer = pool_library(), ctypes.addressof(self.struct)
 
     def call_attention(self) -> None:
-        """Has the caller look for reports."""
+        """Makes the caller read the reports."""
         self._header.attention = 1
 
 
 class CallerChannel(Channel):
-    """The caller's side."""
+    """The caller's side of the channel."""
 
     # --- settings ---
 
     def set_spin(self, nanoseconds: int, take: int = 0) -> None:
-        """Sets how long everybody looks before sleeping; `take`: of a caller that takes some."""
+        """Sets how long the processes poll before they sleep; `take` is for a caller in `take`."""
         self._header.spin_ns, self._header.take_spin_ns = nanoseconds, take
 
     def set_home(self, worker: int) -> None:
-        """Sets which worker shares the caller's core; -1 for none."""
+        """Sets which worker shares the caller's core; -1 means none."""
         self._header.home = worker
         self.struct.core = -1
 
     def begin(self, worker: int, pid: int) -> tuple[int, int]:
-        """Notes the process of a worker; returns the requests asked of it so far, and done."""
+        """Sets a worker's process; returns how many requests it was sent, and how many are done."""
         self.pids[worker] = pid
         self.struct.core = -1
         line = self._lines[worker]
@@ -157,49 +157,49 @@ class CallerChannel(Channel):
     # --- requests ---
 
     def ask(self, worker: int, what: int) -> None:
-        """Puts one request before a worker."""
+        """Sends one request to a worker."""
         self._library.jaxenvs_ask(self._pointer, worker, what)
 
     def ask_all(self, what: int) -> None:
-        """Puts the same request before every worker."""
+        """Sends the same request to every worker."""
         self._library.jaxenvs_ask_all(self._pointer, what)
 
     def ask_some(self, op: int, buffer: int, instances: np.ndarray, owners: np.ndarray) -> None:
-        """Puts one request for each instance (int32[n]) before its worker (int32[n])."""
+        """Sends one request for each instance (int32[n]) to its worker (int32[n])."""
         self._library.jaxenvs_ask_some(
             *(self._pointer, op, buffer, instances.ctypes.data, owners.ctypes.data),
             len(instances),
         )
 
     def step_all(self, timeout: float) -> Callable[[int], int]:
-        """Returns a function that asks all to step in a buffer, and waits for them."""
-        # In one call of what is prepared: this is most of what a small batch costs.
+        """Returns a function that steps all workers into a given buffer and waits for them."""
+        # One call with prepared arguments, since this is most of the cost of a small batch.
         step, pointer = self._library.jaxenvs_step_all, ctypes.c_void_p(self._pointer)
         numbers = [c_uint32(request(STEP_ALL, buffer)) for buffer in range(2)]
         nanoseconds = ctypes.c_int64(_nanoseconds(timeout))
         return lambda buffer: step(pointer, numbers[buffer], nanoseconds)
 
     def wait_all(self, buffer: int, timeout: float) -> int:
-        """Waits for all that was asked: OK with flags of the batch, or TIMEOUT, INTERRUPTED."""
+        """Waits for all requests; returns OK with the batch's flags, or TIMEOUT, or INTERRUPTED."""
         return self._library.jaxenvs_wait_all(self._pointer, buffer, _nanoseconds(timeout))
 
     def take(self, out: np.ndarray, timeout: float) -> int:
-        """Waits for as many finished instances as fit into `out`, int32, and writes them."""
+        """Waits for enough finished instances to fill `out`, int32, and writes their indices."""
         return self._library.jaxenvs_take(
             self._pointer, len(out), out.ctypes.data, _nanoseconds(timeout)
         )
 
     def num_finished(self) -> int:
-        """Returns how many requests are finished and not taken; messages may be among them."""
+        """Returns how many finished requests were not taken yet, including messages."""
         count, taken = 0, self._taken
         for worker, line in enumerate(self._lines):
             count += (line.done - taken[worker]) & _COUNT
         return count
 
     def take_messages(self, worker: int) -> None:
-        """Counts answered messages as taken, so that they never fill the ring.
+        """Removes answered messages from a worker's ring, so that they never fill it.
 
-        Instances that are finished and not taken move up to where the messages were.
+        Finished instances that were not taken yet move into the freed slots.
         """
         ring, mask = self._requests[worker], self.struct.request_room - 1
         at, done = self._taken[worker], self._lines[worker].done
@@ -212,31 +212,31 @@ class CallerChannel(Channel):
     # --- faults ---
 
     def counts(self, worker: int) -> tuple[int, int, int]:
-        """Returns requests asked of a worker, done by it, and the instance it is at, plus 1."""
+        """Returns a worker's number of requests sent and done, and its current instance plus 1."""
         line = self._lines[worker]
         return line.asked, line.done, line.current
 
     def give_up(self, worker: int) -> None:
-        """Notes that a wait for the worker ended, because it hangs."""
+        """Records that the caller stopped waiting for a worker because it hangs."""
         self._lines[worker].hung = self._lines[worker].asked
 
     def hangs(self, worker: int) -> bool:
-        """Returns whether a wait for it was given up and it still has not answered."""
+        """Returns whether the caller gave up on a worker that has still not answered."""
         line = self._lines[worker]
         return line.asked != line.done and line.asked == line.hung
 
     def lose(self) -> None:
-        """Notes that a worker is gone for good."""
+        """Records that a worker is lost for good."""
         self._header.lost = 1
 
     def finish_for(self, worker: int) -> None:
-        """Counts everything as done that was asked of a worker which is gone."""
+        """Marks all requests to a lost worker as done."""
         line = self._lines[worker]
         while line.done != line.asked:
             self._library.jaxenvs_finish(self._pointer, worker, (line.done + 1) & _COUNT)
 
     def read_reports(self) -> list[tuple[int, bytes]]:
-        """Returns the unread reports of each worker that has some, after its number."""
+        """Returns (worker, unread reports) for each worker that has any."""
         self._header.attention = 0
         found, room = [], self._report_room
         for worker, line in enumerate(self._lines):
@@ -250,12 +250,12 @@ class CallerChannel(Channel):
 
 
 class WorkerChannel(Channel):
-    """A worker's side.
+    """A worker's side of the channel.
 
     Args:
-        memory, size, overflow, place: as of `Channel`.
-        worker: its number.
-        seen: requests that were finished before it began.
+        memory, size, overflow, place: see `Channel`.
+        worker: the worker's number.
+        seen: how many requests were done before this process began.
     """
 
     def __init__(
@@ -271,37 +271,37 @@ class WorkerChannel(Channel):
         super().__init__(memory, size, overflow, place)
         self._worker, self._seen, self._line = worker, seen, self._lines[worker]
         self._noted = self._line.noted
-        # One word for the instance at work, plus 1.
+        # The current instance plus 1.
         self.current = (c_uint32 * 1).from_buffer(self._line, Line.current.offset)
 
     def next(self) -> int:
         """Waits for a request and returns it."""
         what = _NO_REQUEST
-        while what == _NO_REQUEST:  # a signal came, and its handler has run by now
+        while what == _NO_REQUEST:  # interrupted by a signal, whose handler has run by now
             what = self._library.jaxenvs_next(self._pointer, self._worker, self._seen)
         return what
 
     def finish_and_next(self) -> int:
-        """Says that the latest request is finished; waits for another and returns it."""
+        """Marks the current request as done; waits for the next one and returns it."""
         self._seen = seen = (self._seen + 1) & _COUNT
         what = self._library.jaxenvs_finish_and_next(self._pointer, self._worker, seen)
         return self.next() if what == _NO_REQUEST else what
 
     def is_before(self, count: int) -> bool:
-        """Returns whether the request was among the first `count` ever."""
+        """Returns whether the current request is among the first `count` of this worker."""
         return (self._seen - count) & _COUNT >= 0x80000000
 
     def note(self, buffer: int, noted: int) -> None:
-        """Says what there is in a batch of all rows."""
+        """Sets the flags of a batch of all rows."""
         self._noted[buffer] = noted
 
     def set_alone(self, is_alone: bool) -> None:
-        """Notes whether the worker's environments run in one thread."""
+        """Sets whether the worker's environments run in one thread."""
         self._line.alone = is_alone
         self._header.replace = 1
 
     def report(self, data: bytes) -> bool:
-        """Leaves a report for the caller; returns False if there is no room for it."""
+        """Writes a report for the caller; returns False if there is no room for it."""
         line, room, place = self._line, self._report_room, self._place + self._worker
         has_room = len(data) <= room - ((line.reported - line.read) & _COUNT)
         if has_room:

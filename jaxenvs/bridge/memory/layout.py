@@ -1,4 +1,4 @@
-"""The trees of arrays that the elements of spaces are."""
+"""The elements of a space as a tree of arrays."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ class Leaf:
 
     @property
     def at(self) -> str:
-        """The path as an indexing expression, such as "['a'][0]"; empty for the tree itself."""
+        """The path as an indexing expression, such as "['a'][0]"; empty at the root."""
         return _written(self.path)
 
     def space_in(self, space: Any) -> gymnasium.Space:
-        """Returns the subspace that the array is an element of."""
+        """Returns the part of `space` that the array belongs to."""
         for key in self.path:
             space = space.spaces[key]
         return space
@@ -35,7 +35,7 @@ def _written(path: tuple[Any, ...]) -> str:
 
 
 def leaves_of(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[Leaf]:
-    """Returns the arrays that an element of `space` consists of.
+    """Returns the arrays that make up an element of `space`.
 
     Raises:
         PoolError: a part of the space is not an array of fixed shape.
@@ -51,12 +51,12 @@ def leaves_of(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[Leaf]:
             " of fixed shape.  Wrap the environment so that its spaces are Box, Discrete,"
             " MultiDiscrete, MultiBinary, or Dict or Tuple of these."
         )
-    # By name, because unpickled dtypes equal NumPy's own but are different objects.
+    # By name, because an unpickled dtype equals NumPy's own but is another object.
     return [Leaf(path, tuple(space.shape), np.dtype(space.dtype.str))]
 
 
 def tree_of(space: gymnasium.Space, leaves: Iterator[Any]) -> Any:
-    """Returns an element of `space`, or a batch, from its arrays in the order of `leaves_of`."""
+    """Builds an element of `space`, or a batch, from its arrays in the order of `leaves_of`."""
     if isinstance(space, gymnasium.spaces.Dict):
         return {key: tree_of(sub, leaves) for key, sub in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):

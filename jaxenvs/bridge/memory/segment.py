@@ -1,7 +1,7 @@
 """Anonymous shared memory, which leaves no file behind.
 
-On Linux it is a memfd, an open file that exists while any process holds it and is passed to workers
-as a descriptor. Elsewhere it is a file in the temporary folder, deleted right after creation.
+On Linux it is a memfd, which exists as long as a process has it open. Elsewhere it is a file in the
+temporary folder, deleted right after creation. Workers receive the file descriptor.
 """
 
 import mmap
@@ -10,9 +10,9 @@ import tempfile
 
 from jaxenvs.errors import PoolError
 
-_PLACE = 2**32  # bytes from one place of an overflow to the next
-_SPARE = 64 * 2**20  # bytes that a pool leaves available
-_CGROUPS = (  # the limit of this process's cgroup and its use, for versions 2 and 1
+_PLACE = 2**32  # the size of a place in an overflow, in bytes
+_SPARE = 64 * 2**20  # bytes of memory that a pool leaves free
+_CGROUPS = (  # the memory limit and use of this process's cgroup, versions 2 and 1
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     (
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -22,18 +22,18 @@ _CGROUPS = (  # the limit of this process's cgroup and its use, for versions 2 a
 
 
 class Segment:
-    """A block of shared memory, initially zero, that other processes map by `fd`.
+    """A block of zeroed shared memory. Other processes map it through `fd`.
 
     Args:
         size: the number of bytes.
 
     Raises:
-        PoolError: less memory is available, or the process's cgroup allows less.
+        PoolError: the machine or the process's cgroup does not have that much memory.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        # The kernel would grant too much as well, and kill a process when it is written to.
+        # The kernel would grant too much, and later kill a process that writes to it.
         available = available_memory()
         if available is not None and size > available - _SPARE:
             raise PoolError(_shortage(size, f"{available / 2**30:.2f} GiB are available"))
@@ -46,19 +46,19 @@ class Segment:
             raise PoolError(_shortage(size, error.strerror or str(error))) from error
 
     def close(self) -> None:
-        """Closes the descriptor; the memory is freed when nothing uses it any more."""
+        """Closes the descriptor. The memory is freed once no process uses it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 class Overflow:
-    """Room for data of any length, in the file behind the memory of a segment.
+    """Places for data of any length, in a segment's file behind the mapped memory.
 
-    Its places take memory once they are written, and they outlive the process that wrote them.
+    A place takes memory once it is written, and outlives the process that wrote it.
 
     Args:
-        fd: of the segment.
+        fd: the segment's file descriptor.
     """
 
     def __init__(self, fd: int) -> None:
@@ -74,7 +74,7 @@ class Overflow:
 
 
 def available_memory() -> int | None:
-    """Returns the bytes available without swapping; None if the system does not say."""
+    """Returns how many bytes are available without swapping; None if unknown."""
     lines = _read("/proc/meminfo").splitlines()
     found = [int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:")]
     for limit, used in ((_read(limit), _read(used)) for limit, used in _CGROUPS):
@@ -107,7 +107,7 @@ def _anonymous_file() -> int:
 
 
 def _allocate(fd: int, size: int) -> None:
-    # Allocated now, because a page that is missing later kills the process with SIGBUS.
+    # Allocate now: a page that cannot be allocated later kills the process with SIGBUS.
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, size)
     else:

@@ -1,4 +1,4 @@
-"""The code that runs the environments, in the caller's process or in a worker's.
+"""The code that runs environments, in the caller or in a worker process.
 
-It imports neither JAX nor a room above: a worker process starts with these modules alone.
+It does not import JAX, so that worker processes start quickly.
 """

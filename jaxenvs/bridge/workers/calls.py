@@ -1,22 +1,22 @@
-"""Work on an environment, written as a generator of the calls that it makes into the environment.
+"""Operations on an environment, written as generators that yield the calls into the environment.
 
-The generator does the bookkeeping and yields each call. Its driver decides where the call runs: in
-this thread, in a thread that can be abandoned, or on an event loop.
+A generator does the bookkeeping. Whoever drives it decides where each call runs: in this thread, in
+a thread that can be abandoned, or on an event loop.
 """
 
 from collections.abc import Callable, Generator
 from typing import Any
 
 Call = Callable[[], Any]
-Calls = Generator[Call, Any, Any]  # results are sent to it, and exceptions thrown into it
+Calls = Generator[Call, Any, Any]  # it receives results by send, exceptions by throw
 
 
 class Abandoned(BaseException):
-    """Ends the work of a thread whose environment hung; another thread has taken over."""
+    """Ends a thread whose environment hung, after another thread has taken over."""
 
 
 class Unthrowable(Exception):
-    """Stands for an exception of an environment that means something else to a generator."""
+    """Wraps an environment's exception that would have a meaning to a generator."""
 
     def __init__(self, original: BaseException) -> None:
         super().__init__(original)
@@ -24,17 +24,17 @@ class Unthrowable(Exception):
 
 
 def throwable(error: BaseException) -> BaseException:
-    """Returns what to throw into a generator in place of an exception of an environment."""
+    """Wraps an environment's exception if it cannot be thrown into a generator as it is."""
     return Unthrowable(error) if isinstance(error, (GeneratorExit, StopIteration)) else error
 
 
 def original(error: BaseException) -> BaseException:
-    """Returns the exception of an environment that was thrown."""
+    """Returns the environment's exception, unwrapped."""
     return error.original if isinstance(error, Unthrowable) else error
 
 
 def run_here(calls: Calls, run: Callable[[Call], Any] | None = None) -> Any:
-    """Runs calls in this thread, each of them through `run`; returns what the generator returns."""
+    """Drives a generator in this thread, each call through `run`; returns its return value."""
     resume: Any = calls.send
     value: Any = None
     while True:

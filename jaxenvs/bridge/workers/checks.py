@@ -1,4 +1,4 @@
-"""Checks of observations against their space, and for NaN."""
+"""Checks that observations are in their space and not NaN."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -16,12 +16,12 @@ _CHECKED_STEPS = 3  # of each instance, under validate="first"
 
 
 class SpaceChecks:
-    """Checks that observations are in their space: all of them, or the first few of each row.
+    """Checks that observations are in their space, either all or the first few of each row.
 
     Args:
         space: the space of the observations.
         validate: see `make_pool`.
-        instances: the instances of the rows.
+        instances: the instance of each row.
         report: called with a warning.
     """
 
@@ -33,7 +33,7 @@ class SpaceChecks:
         self.left = dict.fromkeys(range(len(instances)), _CHECKED_STEPS) if validate else {}
 
     def check(self, row: int, observation: Any) -> None:
-        """Checks an observation, if the row is still to be checked.
+        """Checks an observation, unless the row needs no more checks.
 
         Raises:
             ValueError: it does not fit its array, or `validate` is True and it is outside its
@@ -63,7 +63,7 @@ class SpaceChecks:
 
 
 def _contains(space: gymnasium.Space, observation: Any) -> bool:
-    """Returns whether an observation is in the space, ignoring its dtype, which is converted."""
+    """Returns whether an observation is in the space once converted to the space's dtype."""
     for leaf in leaves_of(space):
         sub = leaf.space_in(space)
         value = np.asarray(getter(leaf.path)(observation), leaf.dtype)

@@ -5,12 +5,12 @@ import os
 import traceback
 from typing import Any
 
-REMAKING = "reconstruction"  # the operation that failed if an environment could not be replaced
+REMAKING = "reconstruction"  # the operation in reports of environments that could not be replaced
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # the bridge
 
 
 class FailedEnv:
-    """A placeholder for an environment that could not be constructed again; its calls raise."""
+    """A placeholder for an environment that could not be reconstructed. Its methods raise."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -31,7 +31,7 @@ def close_quietly(env: Any) -> None:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Returns the traceback without the frames of this package above the environment."""
+    """Returns the traceback without this package's frames above the environment's."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None and _is_ours(frames):
         frames = frames.tb_next

@@ -1,10 +1,9 @@
-"""A small process that workers are forked from.
+"""A fork server: a small process from which workers are forked.
 
-A worker started afresh imports Python, NumPy and Gymnasium for a third of a second, and a fork of
-the caller's own process may hang, since JAX has threads. So the first pool starts this process; it
-has no threads, has imported what workers need, and forks when told to. Unlike the start methods of
-`multiprocessing` it never runs the caller's script again, so scripts need no
-`if __name__ == "__main__"`. It ends with the caller.
+A new interpreter takes a third of a second to import NumPy and Gymnasium, and forking the caller
+may deadlock, since JAX runs threads. So the first pool starts a process without threads that has
+imported what workers need and forks on request. Unlike `multiprocessing`, it never runs the
+caller's script again, so scripts need no `if __name__ == "__main__"`. It ends with the caller.
 """
 
 import atexit
@@ -24,7 +23,7 @@ from typing import Any
 
 from jaxenvs.bridge.workers.wire import receive, send
 
-# Run with the caller's sys.path, so that it finds what the caller finds.
+# Uses the caller's sys.path, so that it imports the same modules.
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
@@ -34,7 +33,7 @@ main(int(sys.argv[1]))
 
 
 class ForkServer:
-    """The caller's handle on it."""
+    """The caller's handle on the fork server."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -42,7 +41,7 @@ class ForkServer:
         self._socket: socket.socket | None = None
 
     def fork(self, settings: dict[str, Any], fds: tuple[int, ...]) -> int:
-        """Starts a worker with `settings` and descriptors; returns its pid."""
+        """Forks a worker with `settings` and file descriptors; returns its pid."""
         cwd = None
         with contextlib.suppress(OSError):  # it was deleted
             cwd = os.getcwd()
@@ -56,16 +55,16 @@ class ForkServer:
         return self._ask(("fork", settings), fds)
 
     def reap(self, pid: int) -> int | None:
-        """The exit status of a worker, negative for a signal; None where it goes on."""
+        """Returns a worker's exit status, negative for a signal; None if it is still running."""
         return self._ask(("reap", pid))
 
     def is_asking(self) -> bool:
-        """Whether this thread is in a conversation with it, and must not begin another."""
+        """Returns whether this thread waits for an answer, so it must not send another request."""
         return self._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue]
 
     def disown(self) -> None:
-        """Leaves it to the caller, in a process that the caller has forked."""
-        self._lock = threading.RLock()  # nobody would release the other one
+        """Gives up the fork server in a forked child: it belongs to the parent."""
+        self._lock = threading.RLock()  # a thread of the parent may hold the old one
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
@@ -73,7 +72,7 @@ class ForkServer:
         self._process = self._socket = None
 
     def end(self) -> None:
-        """Ends the process, when nothing was forked from it that is still needed."""
+        """Ends the fork server. Its workers must not be needed any more."""
         with self._lock:
             if self._socket is not None:
                 self._socket.close()
@@ -90,7 +89,7 @@ class ForkServer:
                     send(sock, message, fds)
                     return receive(sock)[0]
                 except BaseException as error:
-                    # Somebody killed it; or Ctrl-C, and the answer would be taken for another's.
+                    # It was killed, or Ctrl-C left an answer that the next request would receive.
                     if self._socket is not None:
                         self._socket.close()
                         self._socket = None
@@ -99,10 +98,10 @@ class ForkServer:
         return None
 
     def _connected(self) -> socket.socket:
-        """Returns the socket to it; starts it where it is not there yet."""
+        """Returns the socket to the fork server, which is started if necessary."""
         if self._socket is not None:
             return self._socket
-        self.end()  # the one before
+        self.end()  # the previous one
         ours, theirs = socket.socketpair()
         fd, path = theirs.fileno(), json.dumps([str(each) for each in sys.path])
         self._process = subprocess.Popen(
@@ -122,20 +121,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def main(fd: int) -> None:
-    """Answers requests until the caller ends.
+    """Serves requests until the caller ends.
 
-    ("fork", settings) with descriptors -> the pid of a worker
-    ("reap", pid) -> its exit status, or None where it has not ended
+    ("fork", settings) with file descriptors -> the worker's pid
+    ("reap", pid) -> the worker's exit status, or None if it is still running
     """
-    importlib.import_module("jaxenvs.bridge.workers.worker")  # once for all workers
-    # A worker's collector would visit, and so copy, all that it shares with the others.
+    importlib.import_module("jaxenvs.bridge.workers.worker")  # imported once for all workers
+    # Otherwise a worker's garbage collector would copy the pages that it shares with the others.
     gc.freeze()
 
-    os.setsid()  # Ctrl-C in a terminal is the caller's business
+    os.setsid()  # Ctrl-C in a terminal is handled by the caller
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    if hasattr(os, "pidfd_open"):  # other processes that the caller forked may hold its socket
+    if hasattr(os, "pidfd_open"):  # the caller's other children may hold its socket open
         poll.register(os.pidfd_open(os.getppid()), select.POLLIN)
     with socket.socket(fileno=fd) as sock, contextlib.suppress(EOFError, OSError):
         while fd in dict(poll.poll()):
@@ -146,7 +145,7 @@ def main(fd: int) -> None:
                     sock.close()
                     _run_worker(what, fds)
                 with contextlib.suppress(OSError):
-                    os.setpgid(pid, pid)  # with all that its environments start
+                    os.setpgid(pid, pid)  # its own group, which its environments' processes join
                 for each in fds:
                     os.close(each)
                 send(sock, pid)
@@ -158,12 +157,12 @@ def _reap(pid: int) -> int | None:
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return 0  # forked from another fork_server, and reaped by the system
+        return 0  # forked by a previous server, and reaped by the system
     return os.waitstatus_to_exitcode(status) if found else None
 
 
 def _run_worker(settings: Any, fds: list[int]) -> None:
-    """Never returns."""
+    """Runs a worker and exits; never returns."""
     status = 1
     try:
         from jaxenvs.bridge.workers.worker import main as work
@@ -181,7 +180,7 @@ def _run_worker(settings: Any, fds: list[int]) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        # Neither destructors nor threads of environments may keep the process.
+        # Destructors and threads of environments must not keep the process alive.
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()

@@ -1,7 +1,6 @@
-"""What a process started by a pool inherits from its caller.
+"""What a worker process inherits from its caller: the environment ids that the caller registered.
 
-It inherits the ids that the caller registered; docs/bridge/index.md lists everything. Its random
-numbers are its own.
+docs/bridge/index.md lists everything. Global random generators are seeded anew.
 """
 
 import contextlib
@@ -29,9 +28,9 @@ _REGISTRIES = ("gymnasium.envs", "gym.envs", "jaxenvs.registry")
 
 
 def inheritance() -> bytes:
-    """Returns for `take` which ids are registered in this process.
+    """Returns the ids registered in this process, packed for `take`.
 
-    Specs that cannot be pickled are left out.
+    Specs that cannot be pickled are omitted.
     """
     there = set(map(id, standard))
     addresses: set[str] = set()
@@ -46,10 +45,10 @@ def inheritance() -> bytes:
 
 
 def take(packed: bytes) -> None:
-    """Makes this process, which was started by a pool, ready for its environments.
+    """Prepares this process, which a pool started, for its environments.
 
     Args:
-        packed: the `inheritance` of the caller.
+        packed: the caller's `inheritance`.
     """
     _renew_generators()
     registered, lent = pickle.loads(packed)
@@ -72,9 +71,9 @@ def _specs_of(module: Any) -> dict[str, Any]:
 
 
 def _with_addresses(spec: Any) -> Any:
-    """Returns a spec with "module:name" instead of objects that can be imported so.
+    """Returns a spec with "module:name" in place of entry points that can be imported.
 
-    Then a worker imports only what it uses.
+    A worker then imports only what it uses.
     """
     for field in ("entry_point", "vector_entry_point"):
         value = getattr(spec, field, None)
@@ -87,11 +86,11 @@ def _with_addresses(spec: Any) -> Any:
 
 
 def _packed(specs: list[Any]) -> list[bytes]:
-    """Returns pickled lists of specs; most in the first, since each one takes time."""
+    """Pickles specs in lists: as many as possible in one, since every pickle takes time."""
     plain, others = [], []
     for spec in specs:
         try:
-            marshal.dumps(vars(spec))  # which refuses all but a few types
+            marshal.dumps(vars(spec))  # accepts only a few simple types
             plain.append(spec)
         except ValueError:
             others.append(spec)
@@ -101,7 +100,7 @@ def _packed(specs: list[Any]) -> list[bytes]:
 
 
 def _addresses_in(spec: Any) -> list[str]:
-    """Returns each "module:name" in a spec."""
+    """Returns every "module:name" in a spec."""
     wrappers = [wrapper.entry_point for wrapper in getattr(spec, "additional_wrappers", ())]
     wrappers += getattr(spec, "wrappers", ())  # of jaxenvs
     found = spec.entry_point, getattr(spec, "vector_entry_point", None), *wrappers
@@ -109,7 +108,7 @@ def _addresses_in(spec: Any) -> list[str]:
 
 
 def _lent(addresses: set[str]) -> dict[str, dict[str, bytes]]:
-    """Returns the objects among them whose module only this process can import, by module."""
+    """Pickles the objects at `addresses` that only this process can import, by module and name."""
     names: dict[str, list[str]] = {}
     for address in addresses:
         name, _, attribute = address.partition(":")
@@ -136,16 +135,16 @@ def _pickled_if_possible(value: Any) -> list[bytes]:
 def _register(packed: list[bytes], module: Any) -> None:
     """Adds specs to the registry of a module."""
     known = _specs_of(module)
-    # `jaxenvs.register` refuses an id that is in the registry, but a package may register it here.
+    # `jaxenvs.register` refuses ids in the registry, but a package may register this one here too.
     new = getattr(module, "unlisted", known)
     for data in packed:
-        with contextlib.suppress(Exception):  # it needs what this process cannot import
+        with contextlib.suppress(Exception):  # it needs a module that this process cannot import
             for spec in cloudpickle.loads(data):
                 (known if spec.id in known else new)[spec.id] = spec
 
 
 def _borrowed(module: ModuleType, objects: dict[str, bytes], name: str) -> Any:
-    """Does what `__getattr__` does in a module that only the caller can import."""
+    """The `__getattr__` of a module that only the caller can import."""
     if name not in objects:
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     setattr(module, name, cloudpickle.loads(objects[name]))
@@ -156,10 +155,10 @@ def _borrowed(module: ModuleType, objects: dict[str, bytes], name: str) -> Any:
 
 
 def _renew_generators() -> None:
-    """Gives this process its own state of every global generator of random numbers.
+    """Seeds every global random generator anew.
 
-    A fork has the state of the process that it comes from, and C and PyTorch begin with the same
-    state in every process. Python itself renews `random` after a fork.
+    A fork starts with its parent's state, and C and PyTorch start with the same state in every
+    process. Python itself seeds `random` after a fork.
     """
     np.random.seed()  # noqa: NPY002 (the global one)
     if os.name == "posix":
@@ -170,7 +169,7 @@ def _renew_generators() -> None:
 
 
 def after_import(name: str, then: Callable[[Any], None]) -> None:
-    """Calls `then` with a module, now if this process has it, or as soon as it is imported."""
+    """Calls `then` with a module, now if it is imported, otherwise when it is."""
     if name in sys.modules:
         then(sys.modules[name])
     else:
@@ -178,7 +177,7 @@ def after_import(name: str, then: Callable[[Any], None]) -> None:
 
 
 class _Watch:
-    """A finder that leaves a module to the other finders, but learns when it is imported."""
+    """A finder that finds nothing itself, but calls `then` when a module is imported."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self._name, self._then = name, then

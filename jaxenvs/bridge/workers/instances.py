@@ -1,4 +1,4 @@
-"""The environments of one worker, and the loop that steps them."""
+"""One worker's environments, and the loop that steps them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ class Instances(Rows):
         return self.step_here(row, self.begin_one(buffer, row), action)
 
     def step_here(self, row: int, view: View, action: Any, checks_nan: bool = True) -> int:
-        """Does what `step` does, in this thread and faster."""
+        """Like `step`, but faster, and in this thread."""
         noted = self._run((row,), (action,), view)
         if checks_nan and self._validate and view.row_has_nan(row):
             noted |= run_here(self.refuse_nan(row, view, "step"))
@@ -39,7 +39,7 @@ class Instances(Rows):
         return noted
 
     def _run(self, rows: Iterable[int], actions: Iterable[Any], view: View) -> int:
-        # The hot loop: everything that does not happen at every step is in another method.
+        # The hot loop. What does not happen at every step is in other methods.
         steps, puts, over, current = self._steps, view.puts, self._over, self._current
         rewards, targets, with_info = view.reward, view.targets, view.with_info
         has_optional_work = self._limit is not None or self._checks.left or view.fields
@@ -85,7 +85,7 @@ class Instances(Rows):
         return bool(self._died)
 
     def kept_info(self, buffer: int, row: int) -> Any:
-        """Returns the info and the final info of a row, where they are not pickled."""
+        """Returns a row's info and final info, if they are kept unpickled."""
         return self._views[buffer].kept_info(row)
 
     def call(self, row: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -108,5 +108,5 @@ class Instances(Rows):
         return self.envs[row].close()
 
     def close(self) -> tuple[int, str] | None:
-        """Closes every environment; returns the first that raised, with its traceback."""
+        """Closes every environment; returns the first instance that raised, and its traceback."""
         return run_here(self._close_all())

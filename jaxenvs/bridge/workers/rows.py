@@ -1,4 +1,4 @@
-"""Steps, resets, ends of episodes, and failures of environments, each a row of a pool's arrays."""
+"""Stepping, resetting, and replacing environments. Each is a row of the pool's arrays."""
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
@@ -27,20 +27,19 @@ _SAME_STEP, _NEXT_STEP, _DISABLED = map(MODES.index, ("same_step", "next_step", 
 
 
 class Rows:
-    """Environments, and what happens to each: steps, resets, ends of episodes, and failures.
+    """Environments with the bookkeeping of steps, resets, ends of episodes, and failures.
 
-    All of it is written as generators of calls into the environments, see `calls`. Several threads
-    may run different rows at a time: the sets and dicts of rows that they share have atomic
-    operations.
+    Operations are generators of calls into the environments, see `calls`. Threads may run
+    different rows at the same time: they share sets and dicts of rows, whose operations are atomic.
 
     Args:
         env_fns: one function for each instance.
-        first: the number of the first instance.
-        making: called with the number of an instance before it is constructed.
-        run: runs the calls of the constructors.
+        first: the first instance.
+        making: called with each instance before it is constructed.
+        run: drives the generator that calls the constructors.
 
     Raises:
-        BaseException: any exception of a constructor, with the instance as `jaxenvs_instance`.
+        BaseException: a constructor's exception, whose `jaxenvs_instance` is the instance.
     """
 
     def __init__(
@@ -86,17 +85,17 @@ class Rows:
         own_process: bool = False,
         alone: bool = False,
     ) -> None:
-        """Sets the arrays to which results are written, and how environments are run.
+        """Sets the arrays for results, and how the environments are run.
 
         Args:
             plan, arrays: the arrays of the pool.
             time_limit: steps after which an episode is truncated; None for no limit.
             validate: see `make_pool`.
-            report: called when an environment raises.
-            current: a writable array of one element, set to the instance at work plus 1, and to 0
-                between steps; None if it is not needed.
-            own_process: whether this is not the caller's thread, so that a KeyboardInterrupt is an
-                environment's error.
+            report: called if an environment raises.
+            current: an array of one element for the current instance plus 1, or 0 between steps;
+                None if that is not needed.
+            own_process: whether this does not run in the caller's thread, so that a
+                KeyboardInterrupt is an environment's error.
             alone: whether the arrays have rows for these instances only.
         """
         self._limit = time_limit
@@ -113,22 +112,22 @@ class Rows:
         self.actions = action_reader(plan, [array[rows] for array in arrays.actions])
         self._rows = range(len(self))
         self._steps = [env.step for env in self.envs]
-        self._over: set[int] = set()  # rows whose episode has ended, so they are not stepped
-        self._fresh: set[int] = set()  # rows reset in the step that ended their episode
+        self._over: set[int] = set()  # rows whose episode has ended, which are not stepped
+        self._fresh: set[int] = set()  # rows that were reset in the step that ended their episode
         numbers = range(self.first, self.first + len(self))
         self._checks = SpaceChecks(plan.observation_space, validate, numbers, report)
         self._died: set[int] = set()
-        self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # last results of finished rows
-        # Where the latest answer of a row is, unless that was to a step of all.
+        self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # the last results of finished rows
+        # The view with a row's latest result, unless that was a step of all.
         self._elsewhere: dict[int, View] = {}
-        self._previous: dict[int, View] = {}  # the same, before the current request
-        self._other = self._views[0]  # where the step of all before the current one wrote
+        self._previous: dict[int, View] = {}  # the same before the current request
+        self._other = self._views[0]  # the view of the previous step of all
         self.options: dict[str, Any] | None = None  # of `Instances.reset_rows`
 
     # --- requests ---
 
     def begin_all(self, buffer: int) -> View:
-        """Prepares a step of all rows; returns where they write."""
+        """Prepares a step of all rows; returns the view to write to."""
         elapsed = self._elapsed
         for row in self._fresh:
             elapsed[row] = 0
@@ -140,7 +139,7 @@ class Rows:
         return view
 
     def begin_one(self, buffer: int, row: int) -> View:
-        """Prepares a step of one row; returns where it writes."""
+        """Prepares a step of one row; returns the view to write to."""
         elapsed = self._elapsed
         if row in self._fresh:
             self._fresh.discard(row)
@@ -151,9 +150,9 @@ class Rows:
         return view
 
     def _move(self, buffer: int, row: int) -> View:
-        """Notes where the answer to a request for one row will be; returns that."""
+        """Sets and returns the view for the result of a request for one row."""
         view = self._views[buffer]
-        # Others than a lost instance know where their latest answer is.
+        # The view of a lost instance's latest result is unknown.
         latest = view if row in self._died else self._views[1 - buffer]
         self._previous[row] = self._elsewhere.get(row, latest)
         self._elsewhere[row] = view
@@ -163,8 +162,8 @@ class Rows:
         view.keep_final(row, self._previous.get(row, self._other))
 
     def step(self, row: int, view: View, action: Any, checks_nan: bool = True) -> Calls:
-        """Steps a row for which the step was prepared; returns status flags."""
-        # One generator for what `Instances._run` does with a row; nested ones would take longer.
+        """Steps a row whose step was prepared; returns status flags."""
+        # Like `Instances._run` for one row, in one generator, since nested ones are slower.
         try:
             if row in self._over:
                 noted = yield from self._instead(row, view)
@@ -189,7 +188,7 @@ class Rows:
         return noted
 
     def with_nan(self, view: View) -> list[int]:
-        """Returns the rows that have to be refused after a step of all."""
+        """Returns the rows with NaN after a step of all, if those are refused."""
         if not self._validate or not view.has_nan():
             return []
         return [row for row in self._rows if view.row_has_nan(row)]
@@ -209,12 +208,12 @@ class Rows:
     def recover(self, rows: Iterable[int] | None = None) -> None:
         """Marks instances as replacements of lost ones; None for all.
 
-        The next answer of each one is a reset, flagged as truncated and restarted.
+        The next result of each is that of a reset, flagged as truncated and restarted.
         """
         rows = self._rows if rows is None else tuple(rows)
         self._died.update(rows)
         self._over.update(rows)
-        for view in self._views:  # they may contain infos of the lost instances
+        for view in self._views:  # they may hold infos of the lost instances
             view.with_info.update(rows)
 
     def _close_all(self) -> Calls:
@@ -234,7 +233,7 @@ class Rows:
             put_fields(view.fields, row, info)
         return self._limit is not None and bool(self._elapsed[row] >= self._limit)
 
-    # --- what is not done at every step ---
+    # --- not at every step ---
 
     def _end(
         self,
@@ -245,7 +244,7 @@ class Rows:
         terminated: Any,
         truncated: Any,
     ) -> int:
-        """Writes the end of an episode; `_reset_ended` has to follow if the row is now fresh."""
+        """Writes the end of an episode. If the row is now fresh, `_reset_ended` must follow."""
         view.terminated[row], view.truncated[row] = bool(terminated), bool(truncated)
         check_info(info)
         mode = self._mode[0]
@@ -265,7 +264,7 @@ class Rows:
         return DONE
 
     def _reset_ended(self, row: int, view: View, final_info: Any) -> Calls:
-        """Resets a row in the step that ended its episode."""
+        """Resets a row in the step that ended its episode; returns status flags."""
         final_info = snapshot(final_info)  # before the reset, which may change it
         try:
             observation, info = yield partial(self.envs[row].reset, seed=None, options=None)
@@ -276,7 +275,7 @@ class Rows:
             return (yield from self._fail(row, view, "reset", error))
 
     def _instead(self, row: int, view: View) -> Calls:
-        """Answers for a row whose episode has already ended."""
+        """Handles the step of a row whose episode has already ended."""
         if row in self._died:
             return self._begin_again(row, view)
         if self._mode[0] == _NEXT_STEP:
@@ -284,14 +283,14 @@ class Rows:
         return self._repeat(row, view)
 
     def _begin_again(self, row: int, view: View) -> Calls:
-        """Cuts the episode of a row that was lost, and begins another."""
+        """Truncates the episode of a lost row, and begins another."""
         self._keep_final(row, view)
         noted = yield from self._begin(row, view)
         view.truncated[row] = True
         return noted | DONE
 
     def _repeat(self, row: int, view: View) -> Calls:
-        """Repeats the last answer of an episode that nobody resets."""
+        """Repeats the last result of an episode that was not reset."""
         observation, terminated, truncated, info = self._last[row]
         view.puts[row](observation)
         view.reward[row], view.terminated[row], view.truncated[row] = 0.0, terminated, truncated
@@ -299,7 +298,7 @@ class Rows:
         if view.fields:
             put_fields(view.fields, row, info)
         return DONE | view.put_info(row, info)
-        yield  # nothing; it makes this a generator, as the other answers are
+        yield  # unreachable; makes this a generator like the others
 
     def _begin(
         self,
@@ -308,7 +307,7 @@ class Rows:
         seed: int | None = None,
         options: dict[str, Any] | None = None,
     ) -> Calls:
-        """Begins an episode; the next answer of the row is its first observation."""
+        """Begins an episode, whose first observation is the row's result."""
         self._over.discard(row)
         self._fresh.discard(row)
         if row in self._died:
@@ -343,7 +342,7 @@ class Rows:
     # --- failures ---
 
     def _fail(self, row: int, view: View, what: str, error: BaseException) -> Calls:
-        """Reports an exception, and constructs and resets the environment again."""
+        """Reports an exception; constructs and resets the environment again."""
         error = original(error)
         _add_hint(error, what)
         self._report_error(row, what, error)
@@ -366,7 +365,7 @@ class Rows:
         return noted | DONE
 
     def _remake(self, row: int, view: View | None = None) -> Calls:
-        """Constructs an environment again, and resets it if there is a view to write to."""
+        """Constructs an environment again; resets it if there is a view to write to."""
         try:
             self._replace(row, (yield partial(self._make, row)))
             if view is None:
@@ -402,10 +401,10 @@ class Rows:
 
 
 def _add_hint(error: BaseException, what: str) -> None:
-    """Adds to an error of Python's own what an environment should have returned."""
+    """Adds a hint to an error caused by a wrong return value of an environment."""
     frames = error.__traceback__
     if not isinstance(error, (TypeError, ValueError)) or frames is None or frames.tb_next:
-        return  # the environment raised it
+        return  # the environment raised it itself
     if "unpack" in str(error) and what in _HINTS:
         error.add_note(_HINTS[what])
     elif str(error).startswith("memoryview: invalid"):

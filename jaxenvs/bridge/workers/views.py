@@ -1,4 +1,4 @@
-"""Fast, checked writing of the rows of an answer."""
+"""Fast, checked writes to the rows of a result buffer."""
 
 import copy
 import pickle
@@ -13,14 +13,14 @@ from jaxenvs.bridge.memory.arrays import INFO_ROOM, Answer, Plan
 from jaxenvs.bridge.memory.channel import INFO
 from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
 
-# Types of values that never change; all others are copied.
+# Immutable types. Values of all other types are copied.
 _FIXED = {bool, int, float, str, bytes, type(None)}
 _FIXED |= {np.bool_, np.int32, np.int64, np.uint8, np.float32, np.float64}
-_SMALL = 4096  # up to this size a dot product finds NaN fastest, and starts no threads
+_SMALL = 4096  # up to this size, a dot product finds NaN fastest and starts no threads
 
 
 class View:
-    """The rows of one worker in one of the two answers, in a form that is fast to write."""
+    """One worker's rows of one of the two result buffers, in a form that is fast to write."""
 
     def __init__(self, plan: Plan, answer: Answer, rows: slice) -> None:
         leaves = plan.observation_leaves
@@ -73,12 +73,12 @@ class View:
         return False
 
     def put_info(self, row: int, info: Any, final_info: Any = None) -> int:
-        """Writes the infos of a row, with the final one under same-step autoreset; returns flags.
+        """Writes a row's info, and its final info under same-step autoreset; returns status flags.
 
         Args:
             row: the row.
-            info: of the environment, which may change it later.
-            final_info: a `snapshot` of the one before the reset.
+            info: the environment's info. The environment may change it later.
+            final_info: a `snapshot` of the info before the reset.
 
         Raises:
             TypeError: an info is not a mapping.
@@ -108,11 +108,11 @@ class View:
         self.with_info.discard(row)
 
     def kept_info(self, row: int) -> Any:
-        """Returns the info and the final info of a row, where they are not pickled."""
+        """Returns a row's info and final info, if they are kept unpickled."""
         return self._kept[row]
 
     def keep_final(self, row: int, previous: "View") -> None:
-        """Makes the previous observation the final one, for an episode that was cut."""
+        """Copies the previous observation to the final one, for an episode that was cut off."""
         finals = [*self._final, *self._final_fields]
         for final, last in zip(finals, [*previous._observation, *previous._fields], strict=False):
             final[row] = last[row]
@@ -120,21 +120,21 @@ class View:
 
 def flat_has_nan(flat: np.ndarray) -> Any:
     """Returns whether a one-dimensional array of floats contains NaN."""
-    # Both are NaN if any element is NaN; squares never cancel.
+    # Both results are NaN if any element is; squares cannot cancel out.
     found = flat.dot(flat) if flat.size <= _SMALL else flat.min()
     return found != found
 
 
 def action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
-    """Returns a function from a row, an array of rows, or None (all) to a list of actions."""
+    """Returns a function that takes a row, an array of rows, or None (all) and returns actions."""
     leaves, space = plan.action_leaves, plan.action_space
 
     def part(leaf: Leaf, array: np.ndarray, row: Any) -> list[Any]:
         rows = array
         if row is not None:
             rows = array[row : row + 1] if type(row) is int else array[row]
-        # Environments index fastest with Python ints. Floats are NumPy scalars with their dtype,
-        # as Gymnasium's spaces sample them. Arrays are copied for environments that keep them.
+        # Python ints are the fastest index. Floats stay NumPy scalars, as Gymnasium's spaces
+        # sample them. Arrays are copied, since environments may keep them.
         if not leaf.shape:
             return rows.tolist() if leaf.dtype.kind in "biu" else list(rows)
         return list(rows.copy())
@@ -187,7 +187,7 @@ def _leaf_writer(leaf: Leaf, array: np.ndarray, row: int) -> Callable[[Any], Non
 
 
 def fitting(value: Any, leaf: Leaf) -> np.ndarray:
-    """Returns `value` as an array that fits the leaf.
+    """Returns `value` as an array with the shape of a leaf and a dtype that fits it.
 
     Raises:
         ValueError: the shape or the kind of dtype is wrong, or an integer does not fit the dtype of
@@ -209,7 +209,7 @@ def fitting(value: Any, leaf: Leaf) -> np.ndarray:
 
 
 def _refuse_overflow(found: np.ndarray, leaf: Leaf) -> None:
-    # Writing it to a narrower dtype would silently change its value.
+    # A narrower dtype would silently change the value.
     if np.can_cast(found.dtype, leaf.dtype) or not found.size:
         return
     limits = np.iinfo(leaf.dtype)
@@ -250,15 +250,15 @@ def put_fields(
 
 
 def check_info(info: Any) -> None:
-    """Refuses an info that is not a mapping."""
+    """Raises TypeError if an info is not a mapping."""
     if info and not isinstance(info, Mapping):
         raise TypeError(f"info is {brief(info)}; expected a dict")
 
 
 def snapshot(info: Any) -> dict[str, Any]:
-    """Returns a copy of an info, since environments may use theirs again.
+    """Returns a copy of an info, since environments may reuse theirs.
 
-    Values that cannot be copied, such as locks, are the same objects.
+    Values that cannot be copied, such as locks, are shared.
     """
     return {
         name: value if type(value) in _FIXED else own_copy(value)
@@ -269,7 +269,7 @@ def snapshot(info: Any) -> dict[str, Any]:
 def own_copy(value: Any) -> Any:
     """Returns a copy of a value, or the same object if it cannot be copied."""
     if type(value) is np.ndarray and not value.dtype.hasobject:
-        return value.copy()  # which is faster
+        return value.copy()  # faster than deepcopy
     try:
         return copy.deepcopy(value)
     except Exception:
@@ -277,15 +277,15 @@ def own_copy(value: Any) -> Any:
 
 
 def pickled_infos(infos: tuple[Any, Any]) -> bytes:
-    """Returns an info and a final info pickled; a description replaces what cannot be."""
+    """Pickles an info and a final info. A description replaces values that cannot be pickled."""
     try:
         return pickle.dumps(infos, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # classes that a script defines, and what cannot be pickled
+    except Exception:  # classes of a script, or values that cannot be pickled at all
         return cloudpickle.dumps(tuple(info and _portable(info) for info in infos))
 
 
 def _portable(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an info in which a description replaces what cannot be pickled."""
+    """Replaces values that cannot be pickled by a description."""
     kept = {}
     for name, value in info.items():
         try:

@@ -1,4 +1,4 @@
-"""Messages between processes: pickles prefixed with their length, plus file descriptors."""
+"""Messages between processes: length-prefixed pickles, with file descriptors."""
 
 import io
 import os
@@ -17,30 +17,30 @@ _MAX_FDS = 8
 
 
 def encoded(text: str) -> bytes:
-    """Returns any text as UTF-8, also if it has surrogates, which file names may contain."""
+    """Encodes any text as UTF-8, including surrogates, which file names may contain."""
     return text.encode(errors="backslashreplace")
 
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
-    """Sends a message and descriptors."""
+    """Sends a message and file descriptors."""
     send_packed(sock, dumps(message), fds)
 
 
 def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> None:
     """Sends a message that is already pickled."""
-    # The descriptors go with the length, which arrives in one piece; the rest may be split.
+    # The descriptors travel with the length, which arrives in one piece. The rest may be split.
     socket.send_fds(sock, [_LENGTH.pack(len(data))], fds)
     sock.sendall(data)
 
 
 def pickled(message: Any, what: str, advice: str = "", *, to: str = "a worker process") -> bytes:
-    """Returns a pickled message.
+    """Pickles a message.
 
     Args:
         message: what to pickle.
-        what: names it in the error.
-        advice: ends the error.
-        to: where it is sent.
+        what: its name in the error message.
+        advice: the end of the error message.
+        to: the receiver's name in the error message.
 
     Raises:
         PoolError: it cannot be pickled.
@@ -54,16 +54,16 @@ def pickled(message: Any, what: str, advice: str = "", *, to: str = "a worker pr
 
 
 def dumps(message: Any) -> bytes:
-    """Returns a pickled message, with what another process cannot import by its name in it."""
+    """Pickles a message, including the code that another process cannot import."""
     with io.BytesIO() as file:
         _Pickler(file).dump(message)
         return file.getvalue()
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles functions, classes and modules by value if only this process has their module.
+    """Pickles functions, classes and modules by value if only this process can import them.
 
-    By itself, cloudpickle does so for those of `__main__` and of no module.
+    cloudpickle itself does so only for `__main__` and for objects without a module.
     """
 
     def __init__(self, file: Any) -> None:
@@ -76,26 +76,25 @@ class _Pickler(cloudpickle.Pickler):
             name = obj.__name__ if is_module else obj.__module__
             module = sys.modules.get(name) if isinstance(name, str) else None
             if name == "jax" and obj is getattr(module, "Array", None):
-                return getattr, (module, "Array")  # whose own name leads nowhere until jax 0.11
+                return getattr, (module, "Array")  # cannot be found by its own name before jax 0.11
             if module is not None and name not in self._seen and module.__name__ == name:
                 self._seen.add(name)
-                if not is_importable(module):  # now or ever, so this is for good
+                if not is_importable(module):  # that does not change, so register it for good
                     cloudpickle.register_pickle_by_value(module)
         return super().reducer_override(obj)
 
 
 def is_importable(module: types.ModuleType) -> bool:
-    """Returns whether another process with the same `sys.path` can import a module by its name.
+    """Returns whether another process with the same `sys.path` can import a module by name.
 
-    It cannot if the module was loaded from a file elsewhere or under another name, as by
-    `spec_from_file_location` and `runpy`, or if it is the script of a child process
-    (`__mp_main__`).
+    It cannot if the module was loaded from elsewhere or under another name, for example by
+    `spec_from_file_location` or `runpy`, or if it is a child process's script (`__mp_main__`).
     """
     name, file = module.__name__, getattr(module, "__file__", None)
     if file is not None and not file.endswith((".py", ".pyc")):
-        return True  # its classes, written in C, have no value that can be pickled
+        return True  # a C extension, whose classes cannot be pickled by value
     root, _, rest = name.partition(".")
-    if rest and not os.path.isabs(file or ""):  # its package makes it, as torch.ops
+    if rest and not os.path.isabs(file or ""):  # made by its package, such as torch.ops
         return root in sys.modules and is_importable(sys.modules[root])
     path = None
     if rest:
@@ -109,16 +108,16 @@ def is_importable(module: types.ModuleType) -> bool:
 
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]]:
-    """Waits for a message and its descriptors.
+    """Waits for a message and its file descriptors.
 
     Raises:
         EOFError: the other side closed the connection.
-        TimeoutError: the timeout of the socket is over.
+        TimeoutError: the socket's timeout expired.
     """
     data, fds = receive_packed(sock)
     try:
         return cloudpickle.loads(data), fds
-    except BaseException:  # anything, since unpickling runs code
+    except BaseException:  # unpickling runs code, which may raise anything
         _close(fds)
         raise
 
@@ -143,7 +142,7 @@ def _close(fds: list[int]) -> None:
 
 
 def _filled(sock: socket.socket, begin: bytes, size: int) -> bytes:
-    """Receives what is missing of `size` bytes."""
+    """Receives the rest of `size` bytes, after `begin`."""
     data = bytearray(begin)
     while len(data) < size:
         piece = sock.recv(min(size - len(data), 1 << 20))

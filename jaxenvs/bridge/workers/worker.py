@@ -1,4 +1,4 @@
-"""A process that has environments in it: makes them, then does what it is asked for."""
+"""A worker process: constructs environments, then serves requests."""
 
 import contextlib
 import ctypes
@@ -27,17 +27,17 @@ from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.wire import encoded, receive, receive_packed, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
-_ENOUGH_STEPS = 8  # of all environments, to tell whether they run in one thread
-_REPORT_SIZE = 8192  # bytes; of a longer report the end is kept
+_ENOUGH_STEPS = 8  # of all environments, before deciding whether they run in one thread
+_REPORT_SIZE = 8192  # bytes; longer reports keep their end
 
 
 def main(settings: dict[str, Any], fds: list[int]) -> None:
-    """Runs until it is told to quit, or the caller has gone.
+    """Runs until the caller sends QUIT or ends.
 
     Args:
-        settings: "env_fns", cloudpickled, "first", "inheritance", and "library", the caller's
-            compiled part.
-        fds: a socket to the caller, and the caller's pidfd where there is one.
+        settings: "env_fns" (cloudpickled), "first", "inheritance", and "library", the path of the
+            caller's pool library.
+        fds: a socket to the caller, and the caller's pidfd if there is one.
     """
     sock = socket.socket(fileno=fds[0])
     use_pool(settings["library"])
@@ -58,7 +58,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
     while True:
         try:
             message, more = receive(sock)
-        except EOFError:  # the pool was given up
+        except EOFError:  # the pool was discarded
             instances.close()
             return
         if isinstance(message, dict):
@@ -73,14 +73,14 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
 
 
 def measured(env: Any, seconds: float) -> dict[str, float]:
-    """How long an environment's steps take, with random actions and the resets they need.
+    """Measures steps of an environment with random actions, including resets.
 
     Returns:
-        "step": the mean of a step, in seconds; "spread": the standard deviation of steps; "cpu":
-        the mean that a processor was at work; "spent": seconds of it in all.
-        Time that others had the processor is left out, as far as can be told.
+        "step": the mean duration in seconds; "spread": its standard deviation; "cpu": the mean CPU
+        time; "spent": the CPU time of the measurement. Time in which other processes had the CPU
+        is excluded as far as possible.
     """
-    import resource  # which not every system has
+    import resource  # not available on every system
 
     spent = time.process_time()
     env.reset(seed=0)
@@ -104,7 +104,7 @@ def measured(env: Any, seconds: float) -> dict[str, float]:
     mean = sum(times) / count
     spread = (sum((each - mean) ** 2 for each in times) / count) ** 0.5
     gave_way = after.ru_nvcsw - usage.ru_nvcsw > count / 10
-    if not gave_way and after.ru_nivcsw > usage.ru_nivcsw:  # it never waits, but was made to
+    if not gave_way and after.ru_nivcsw > usage.ru_nivcsw:  # it does not wait, but was preempted
         step, spread = min(step, cpu), 0.0
     return {
         "step": step,
@@ -118,7 +118,7 @@ _now = time.perf_counter
 
 
 def describe_env(env: Any) -> dict[str, Any]:
-    """What the caller wants to know of an environment."""
+    """Returns what the caller needs to know about an environment."""
     return {
         "observation_space": env.observation_space,
         "action_space": env.action_space,
@@ -131,7 +131,7 @@ def describe_env(env: Any) -> dict[str, Any]:
 
 
 def has_coroutines(env: Any) -> bool:
-    """Whether some of its calls have to be awaited, in it or in what it wraps."""
+    """Returns whether an environment, or one that it wraps, has coroutine methods."""
     while env is not None:
         for name in ("reset", "step", "render", "close"):
             if inspect.iscoroutinefunction(getattr(env, name, None)):
@@ -158,7 +158,7 @@ class _Worker:
         channel = WorkerChannel(memory, overflow=overflow, **attach["channel"])
         self._channel = channel
         self._reports: list[tuple[int, str, str]] = []
-        self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
+        self._flags = attach["recover"]  # whether rows will be flagged as restarted
         instances.attach(
             plan,
             Arrays.over(plan, memory, overflow),
@@ -172,10 +172,10 @@ class _Worker:
         _keep_copies_out(memory, fd)
         if attach["recover"]:
             instances.recover()
-        self._skip = attach["skip"]  # messages before this request went to one that died
+        self._skip = attach["skip"]  # earlier requests were for the process that this one replaces
         self._pid = os.getpid()
-        self._is_alone = False  # not before it is known
-        # What was made so far stays: the collector need not look at it again and again.
+        self._is_alone = False  # until it is known
+        # Exempts everything made so far from garbage collection.
         gc.collect()
         gc.freeze()
 
@@ -201,17 +201,17 @@ class _Worker:
                     packed, _ = receive_packed(self._socket)
                     send(self._socket, _performed(instances, packed))
             else:
-                with contextlib.suppress(OSError):  # the caller waits no longer than it cares to
+                with contextlib.suppress(OSError):  # the caller may have stopped waiting
                     send(self._socket, perform(instances, "close"))
                 return
-            if os.getpid() != self._pid:  # an environment forked, and this is the copy
+            if os.getpid() != self._pid:  # an environment forked, and this is the child
                 os._exit(0)
             if self._reports or self._flags:
                 self._deliver()
             what = channel.finish_and_next()
 
     def _detect_threads(self, steps: int) -> None:
-        """Notes whether the environments have computed in threads other than this one."""
+        """Detects whether environments compute in other threads than this one."""
         times = time.process_time(), time.thread_time()
         if steps == 1:
             self._times = times
@@ -223,7 +223,7 @@ class _Worker:
                 self._channel.set_alone(is_alone)
 
     def _deliver(self) -> None:
-        """Leaves reports for the caller; what finds no room comes with a later answer."""
+        """Sends reports to the caller. Those without room are sent later."""
         if self._flags:
             self._flags = self._instances.is_recovering
             self._channel.call_attention()
@@ -231,7 +231,7 @@ class _Worker:
         while reports:
             instance, what, text = reports[0]
             tail = encoded(text.replace("\0", ""))
-            if len(tail) > _REPORT_SIZE:  # its end says what happened
+            if len(tail) > _REPORT_SIZE:  # the end of a traceback says most
                 tail = b"...\n" + tail[-_REPORT_SIZE:]
             if not self._channel.report(f"{instance}\n{what}\n".encode() + tail + b"\0"):
                 break
@@ -239,7 +239,7 @@ class _Worker:
 
 
 def perform(instances: Instances, kind: str, *what: Any) -> Any:
-    """Does what a message asks for; ("ok", value) or ("error", instance, traceback)."""
+    """Serves a message; returns ("ok", value) or ("error", instance, traceback)."""
     if kind == "close":
         failed = instances.close()
         return ("error", *failed) if failed else ("ok", None)
@@ -261,7 +261,7 @@ def perform(instances: Instances, kind: str, *what: Any) -> Any:
 
 
 def _performed(instances: Instances, packed: bytes) -> Any:
-    """Does what a pickled message asks for, which may not be possible to unpickle here."""
+    """Serves a pickled message, which this process may be unable to unpickle."""
     try:
         kind, *what = cloudpickle.loads(packed)
         return perform(instances, kind, *what)
@@ -272,14 +272,14 @@ def _performed(instances: Instances, packed: bytes) -> Any:
 def _attempt(function: Any, *args: Any) -> tuple[str, Any]:
     try:
         value = function(*args)
-        cloudpickle.dumps(value)  # what cannot travel is the environment's error too
+        cloudpickle.dumps(value)  # a value that cannot be pickled is an error too
     except BaseException as error:
         return "error", "".join(traceback.format_exception(error))
     return "ok", value
 
 
 def _keep_copies_out(memory: Any, fd: int) -> None:
-    """Gives a process that an environment forks pages of its own: it must not answer for us."""
+    """Maps the memory privately in a process that an environment forks, so it cannot answer."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype, size_t = ctypes.c_void_p, ctypes.c_size_t
     libc.mmap.argtypes = (ctypes.c_void_p, size_t, *[ctypes.c_int] * 3, ctypes.c_long)
@@ -290,7 +290,7 @@ def _keep_copies_out(memory: Any, fd: int) -> None:
 
 
 def _end_with_caller(sock: socket.socket, pidfd: int | None) -> None:
-    """Sees to it that this process does not outlive the caller, however that ends."""
+    """Makes this process end with the caller, however that ends."""
     if pidfd is not None and not pool_library().jaxenvs_end_with(pidfd):
         return
 
