@@ -102,11 +102,11 @@ class LoopThread:
             future.cancel()
             raise
 
-    def is_blocked(self, patience: float = 0.05) -> bool:
-        """Returns whether code on the loop blocks it."""
+    def is_blocked(self) -> bool:
+        """Returns whether code on the loop has blocked it for 50 ms."""
         has_run = threading.Event()
         self.call_soon(has_run.set)
-        return not has_run.wait(patience)
+        return not has_run.wait(0.05)
 
     def end(self, patience: float) -> bool:
         """Cancels the remaining tasks and ends the thread; returns False if that fails."""

@@ -61,7 +61,7 @@ class Report:
         return [cls(int(part[0]), part[1], part[2], worker, pid) for part in parts]
 
 
-class Broken(Exception):
+class EnvFailure(Exception):
     """An environment or its process failed outside of a step; `report` has the report.
 
     `is_lost` is true if its process ended or hangs, rather than the environment raised.
@@ -72,7 +72,7 @@ class Broken(Exception):
         self.report, self.is_lost = report, is_lost
 
 
-class Late(Exception):
+class MessageTimeout(Exception):
     """Environments did not answer a message in time."""
 
     def __init__(self, instances: Sequence[int]) -> None:
@@ -153,8 +153,8 @@ class Backend(abc.ABC):
         """Sends a message to idle environments, see `worker.perform`.
 
         Raises:
-            Broken: an environment raised.
-            Late: an environment did not answer within `timeout`.
+            EnvFailure: an environment raised.
+            MessageTimeout: an environment did not answer within `timeout`.
         """
 
     def kept_info(self, buffer: int, instance: int) -> Any:

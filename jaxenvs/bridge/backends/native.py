@@ -17,7 +17,7 @@ from jaxenvs.bridge.backends.backend import (
     RESET,
     STEP_ALL,
     Backend,
-    Broken,
+    EnvFailure,
     Report,
     Settings,
     private_arrays,
@@ -45,7 +45,7 @@ class NativeBackend(Backend):
 
     Raises:
         PoolError: the environment differs from `wanted` and does not accept that option.
-        Broken: its constructor raised.
+        EnvFailure: its constructor raised.
     """
 
     name = "native"
@@ -57,7 +57,7 @@ class NativeBackend(Backend):
         except PoolError:
             raise
         except Exception as error:
-            raise Broken(_report("its constructor", error)) from error
+            raise EnvFailure(_report("its constructor", error)) from error
         self.maker = maker
         self.num_envs, self.batch_size = adapter.num_envs, adapter.batch_size
         self.num_workers = adapter.num_threads
@@ -205,7 +205,7 @@ class NativeBackend(Backend):
                 return [None] * len(instances)
             return self._adapter.call(name, instances, *what[1:])
         except Exception as error:
-            raise Broken(_report(f"{kind}({name!r})", error)) from error
+            raise EnvFailure(_report(f"{kind}({name!r})", error)) from error
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._options = options

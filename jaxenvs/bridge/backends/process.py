@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge.backends.backend import Backend, Broken, Late, Report, Settings, split_by_owner
+from jaxenvs.bridge.backends.backend import (
+    Backend,
+    EnvFailure,
+    MessageTimeout,
+    Report,
+    Settings,
+    split_by_owner,
+)
 from jaxenvs.bridge.backends.worker_process import WorkerProcess, describe_exit, wait_readable
 from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays
@@ -39,7 +46,7 @@ class ProcessBackend(Backend):
 
     Raises:
         PoolError: a function cannot be pickled.
-        Broken: a constructor raised.
+        EnvFailure: a constructor raised.
     """
 
     name = "process"
@@ -183,7 +190,7 @@ class ProcessBackend(Backend):
         data = pickled((kind, rows, *what), f"the arguments of {name!r}")
         with self._message_lock:
             if self._broken:
-                raise Broken(self._broken)
+                raise EnvFailure(self._broken)
             is_sent = False
             try:
                 self.channel.ask(process.number, request(_channel.MESSAGE))
@@ -194,10 +201,10 @@ class ProcessBackend(Backend):
             except TimeoutError:
                 self.channel.give_up(process.number)
                 late = rows or range(process.count)
-                raise Late([process.first + row for row in late]) from None
+                raise MessageTimeout([process.first + row for row in late]) from None
             except (EOFError, OSError):
                 text = f"process {process.pid} ended during {name!r}"
-                raise Broken(process.report(process.first, name, text)) from None
+                raise EnvFailure(process.report(process.first, name, text)) from None
             except BaseException:
                 if not is_sent:  # Ctrl-C cut the message, and the worker would wait forever
                     process.kill()
@@ -274,7 +281,7 @@ class ProcessBackend(Backend):
                     )
                     self._attach(process, recover=True)
                     break
-                except (Broken, OSError, EOFError) as error:
+                except (EnvFailure, OSError, EOFError) as error:
                     is_lost = isinstance(error, ConnectionError) or getattr(error, "is_lost", False)
                     if not is_lost or attempt == _DEATHS_IN_A_ROW:
                         self._give_up(process, f"{what}, and could not be replaced: {error}")
@@ -286,14 +293,14 @@ class ProcessBackend(Backend):
         )
 
     def _count_death(self, process: WorkerProcess) -> None:
-        """Raises Broken if it has died too often without an answer in between."""
+        """Raises EnvFailure if it has died too often without an answer in between."""
         asked, done, _ = self.channel.counts(process.number)
         if asked != done:  # a death that nobody waits for does not count
             process.deaths = process.deaths + 1 if done == process.done_at_death else 1
             process.done_at_death = done
         if process.deaths >= _DEATHS_IN_A_ROW:
             text = f"it died {process.deaths} times without an answer in between"
-            raise Broken(process.report(process.first, "step or reset", text))
+            raise EnvFailure(process.report(process.first, "step or reset", text))
 
     def _give_up(self, process: WorkerProcess, text: str) -> None:
         """Marks a worker as lost; the supervisor then ends all waits for it."""
@@ -350,7 +357,7 @@ class ProcessBackend(Backend):
             try:
                 process.socket.settimeout(left)
                 process.outcome(process.answer(left), process.first, "close")
-            except Broken as error:
+            except EnvFailure as error:
                 reports.append(error.report)
             except (OSError, EOFError):
                 continue

@@ -23,8 +23,8 @@ from jaxenvs.bridge.backends.backend import (
     RESET_ALL,
     STEP_ALL,
     Backend,
-    Broken,
-    Late,
+    EnvFailure,
+    MessageTimeout,
     Report,
     Settings,
     private_arrays,
@@ -56,7 +56,7 @@ class RayBackend(Backend):
     Raises:
         MissingExtraError: Ray is not installed.
         PoolError: a function cannot be pickled.
-        Broken: a constructor raised.
+        EnvFailure: a constructor raised.
     """
 
     name = "ray"
@@ -65,7 +65,7 @@ class RayBackend(Backend):
         self,
         env_fns: Sequence[Callable[[], Any]],
         num_workers: int | None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None,
     ) -> None:
         self._owner = os.getpid()
         self._actors: list[WorkerActor] = []
@@ -107,9 +107,9 @@ class RayBackend(Backend):
                     log.warning("Ray has not placed worker %d yet", actor.number)
                 outcome, found, more = ray.get(actor.descriptions)
             except ray.exceptions.RayError as error:
-                raise Broken(actor.report("its constructor", _summary(error))) from None
+                raise EnvFailure(actor.report("its constructor", _summary(error))) from None
             if outcome == "failed":
-                raise Broken(Report(found, "its constructor", more))
+                raise EnvFailure(Report(found, "its constructor", more))
             actor.pid = more
             yield cloudpickle.loads(found)
 
@@ -288,20 +288,20 @@ class RayBackend(Backend):
 
     def _send_message(self, actor: WorkerActor, job: Job) -> Any:
         if self._broken:
-            raise Broken(self._broken)
+            raise EnvFailure(self._broken)
         actor.put(job)
         try:
             while not self._wait(lambda: job.answer or self._broken, self.timeout):
                 if self.timeout is not None and actor.is_stuck(self.timeout):
-                    raise Late(actor.instances)
+                    raise MessageTimeout(actor.instances)
         finally:
             job.is_late = True
         if job.answer is None:
             assert self._broken is not None
-            raise Broken(self._broken)
+            raise EnvFailure(self._broken)
         outcome = cloudpickle.loads(job.answer)
         if outcome[0] == "error":
-            raise Broken(actor.report(job.args[0], outcome[2], outcome[1]))
+            raise EnvFailure(actor.report(job.args[0], outcome[2], outcome[1]))
         return outcome[1]
 
     def set_options(self, options: dict[str, Any] | None) -> None:

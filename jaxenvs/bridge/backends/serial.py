@@ -9,7 +9,7 @@ import numpy as np
 from jaxenvs.bridge.backends.backend import (
     RESET,
     STEP_ALL,
-    Broken,
+    EnvFailure,
     Report,
     Settings,
     private_arrays,
@@ -97,7 +97,7 @@ class SerialBackend(QueuedBackend):
         outcome = perform(self._instances, kind, instances, *what)
         if outcome[0] == "error":
             name = what[0] if kind == "call" else kind
-            raise Broken(Report(outcome[1], name, outcome[2]))
+            raise EnvFailure(Report(outcome[1], name, outcome[2]))
         return outcome[1]
 
     def close(self, grace: float) -> list[Report]:

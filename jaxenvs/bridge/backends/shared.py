@@ -29,7 +29,7 @@ class SharedBackend(Backend):
             the instances below `bounds[0]`.
 
     Raises:
-        PoolError, Broken: as `SerialBackend` and `ProcessBackend`.
+        PoolError, EnvFailure: as `SerialBackend` and `ProcessBackend`.
     """
 
     name = "process"

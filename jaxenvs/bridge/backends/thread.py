@@ -16,8 +16,8 @@ from jaxenvs.bridge.backends._threads import PoolThread, WorkerThreads
 from jaxenvs.bridge.backends.backend import (
     STEP,
     STEP_ALL,
-    Broken,
-    Late,
+    EnvFailure,
+    MessageTimeout,
     Report,
     Settings,
     private_arrays,
@@ -254,10 +254,10 @@ class ThreadBackend(QueuedBackend):
             calls = {row: functools.partial(rows.call, row, *what) for row in instances}
         found, errors, late = self._ask(calls, self.timeout)
         if late:
-            raise Late(late)
+            raise MessageTimeout(late)
         if errors:
             row = min(errors)
-            raise Broken(Report(row, name, traceback_of(errors[row])))
+            raise EnvFailure(Report(row, name, traceback_of(errors[row])))
         return [found[row] for row in instances]
 
     def _ask(

@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-from jaxenvs.bridge.backends.backend import Broken, Report
+from jaxenvs.bridge.backends.backend import EnvFailure, Report
 from jaxenvs.bridge.native.libraries import POOL, is_there, pool_library, pool_path, reason_missing
 from jaxenvs.bridge.workers.fork_server import fork_server
 from jaxenvs.bridge.workers.inheritance import inheritance
@@ -104,7 +104,7 @@ class WorkerProcess:
             seconds: how long to wait; None without end.
 
         Raises:
-            Broken: a constructor raised or took too long, or the process died.
+            EnvFailure: a constructor raised or took too long, or the process died.
         """
         begin, instance = time.monotonic(), self.first
         try:
@@ -116,12 +116,12 @@ class WorkerProcess:
                 instance = what
         except TimeoutError:
             text = f"it was not constructed within {seconds:.3g} s"
-            raise Broken(self.report(instance, "its constructor", text), is_lost=True) from None
+            raise EnvFailure(self.report(instance, "its constructor", text), is_lost=True) from None
         except EOFError:
             text = (
                 f"process {self.pid} {describe_exit(self.kill_and_wait())} while it constructed it"
             )
-            raise Broken(self.report(instance, "its constructor", text), is_lost=True) from None
+            raise EnvFailure(self.report(instance, "its constructor", text), is_lost=True) from None
         self.made_in = time.monotonic() - begin
         return what
 
@@ -170,15 +170,15 @@ class WorkerProcess:
         """Unpickles a message of its environments: what it is, and a value.
 
         Raises:
-            Broken: it says that an environment raised, or cannot be unpickled in this process.
+            EnvFailure: it says that an environment raised, or cannot be unpickled in this process.
         """
         try:
             outcome = cloudpickle.loads(packed)
         except Exception as error:
             text = f"{traceback.format_exc()}its answer cannot be unpickled here: {error!r}"
-            raise Broken(self.report(instance, what, text)) from error
+            raise EnvFailure(self.report(instance, what, text)) from error
         if outcome[0] == "error":
-            raise Broken(self.report(outcome[1], what, outcome[2]))
+            raise EnvFailure(self.report(outcome[1], what, outcome[2]))
         return outcome
 
     def report(self, instance: int, what: str, text: str) -> Report:
@@ -217,7 +217,7 @@ def start_probe(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
     """Starts a worker with one environment; returns the worker and the environment's description.
 
     Raises:
-        PoolError, Broken: as `ProcessBackend`.
+        PoolError, EnvFailure: as `ProcessBackend`.
     """
     process = WorkerProcess(0, [env_fn], 0, inheritance())
     try:

@@ -53,12 +53,12 @@ def is_host_id(id: str) -> bool:
     return named or ":" in id or id.startswith(tuple(_REGISTERED_BY))
 
 
-def similar_host_ids(id: str, count: int = 2) -> list[str]:
-    """Returns the ids of Gymnasium most similar to `id`, prefixed with "gymnasium/"."""
+def similar_host_ids(id: str) -> list[str]:
+    """Returns up to two ids of Gymnasium most similar to `id`, prefixed with "gymnasium/"."""
     names = (name for name in gymnasium.registry if not name.startswith("jaxenvs/"))
     known = {name.lower(): f"gymnasium/{name}" for name in names}
     name = id.removeprefix("gymnasium/").lower()
-    return [known[match] for match in difflib.get_close_matches(name, known, count, cutoff=0.6)]
+    return [known[match] for match in difflib.get_close_matches(name, known, 2, cutoff=0.6)]
 
 
 class GymnasiumFn:
@@ -67,9 +67,7 @@ class GymnasiumFn:
     It omits Gymnasium's environment checker and order enforcement, since pools do both.
     """
 
-    def __init__(
-        self, spec: Any, kwargs: dict[str, Any], time_limit: TimeLimit = "default"
-    ) -> None:
+    def __init__(self, spec: Any, kwargs: dict[str, Any], time_limit: TimeLimit) -> None:
         self.spec, self.kwargs = spec, kwargs
         if not isinstance(time_limit, str):
             self.kwargs = {**kwargs, "max_episode_steps": -1 if time_limit is None else time_limit}
@@ -303,7 +301,7 @@ def is_vectorized_id(env: Any) -> bool:
 
 
 def vector_maker_of(
-    env: Any, num_envs: int | None, kwargs: dict[str, Any], time_limit: TimeLimit = "default"
+    env: Any, num_envs: int | None, kwargs: dict[str, Any], time_limit: TimeLimit
 ) -> VectorMaker:
     """Returns the maker of a vectorized environment for the arguments of `make_pool`.
 

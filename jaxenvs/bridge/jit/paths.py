@@ -38,15 +38,15 @@ def chosen_path(path: Path, hosted: Sequence[Hosted]) -> Literal["ffi", "callbac
     return chosen
 
 
-def wait_until_still(hosted: Sequence[Hosted], seconds: float = 10.0, still: float = 0.2) -> None:
-    """Waits until no program has called a pool for `still` seconds; at most `seconds`."""
-    end = time.monotonic() + seconds
+def wait_until_still(hosted: Sequence[Hosted]) -> None:
+    """Waits until no program has called a pool for 0.2 s; for at most 10 s."""
+    end = time.monotonic() + 10.0
     calls, since = None, time.monotonic()
-    while time.monotonic() < min(end, since + still):
+    while time.monotonic() < min(end, since + 0.2):
         now = [each.calls for each in hosted]
         if now != calls:
             calls, since = now, time.monotonic()
-        time.sleep(still / 20)
+        time.sleep(0.01)
 
 
 def check_pools(pools: Sequence[Pool], autoreset_mode: AutoresetMode | None) -> None:

@@ -150,7 +150,7 @@ def chosen_backend(
         batch_size, backend, may_share, may_serve: see `choose`.
 
     Raises:
-        PoolError, Broken: as raised by the backend.
+        PoolError, EnvFailure: as raised by the backend.
     """
     count = len(env_fns)
     config, why = load_tuned(name, count, batch_size), "`jaxenvs tune` measured it as fastest"
@@ -222,7 +222,7 @@ def make_backend(config: BackendConfig, env_fns: Sequence[Callable[[], Any]]) ->
     """Makes the backend of a configuration, with its default workers if num_workers is 0.
 
     Raises:
-        PoolError, Broken: as raised by the backend.
+        PoolError, EnvFailure: as raised by the backend.
     """
     workers = config.num_workers or None
     if config.backend == "serial":

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gymnasium
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge.backends.backend import Backend, Broken, Report, Settings
+from jaxenvs.bridge.backends.backend import Backend, EnvFailure, Report, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.foreign.adapters import AlreadyVectorized
 from jaxenvs.bridge.foreign.ids import (
@@ -261,7 +261,7 @@ def _explained(name: str) -> Iterator[None]:
     """Raises what happens to environments and files meanwhile as an error that says so."""
     try:
         yield
-    except Broken as error:
+    except EnvFailure as error:
         raise _not_made(error.report, name) from None
     except (KeyboardInterrupt, JaxenvsError):
         raise

@@ -21,8 +21,8 @@ _COUNT = 0xFFFFFFFF  # counts are modulo 2**32
 _REPORT_ROOM = 2**14  # bytes of a worker's reports for each request in its ring
 
 
-def request(op: int, buffer: int = 0, instance: int = 0) -> int:
-    return op << 29 | buffer << 28 | instance
+def request(op: int, buffer: int = 0) -> int:
+    return op << 29 | buffer << 28
 
 
 class Line(ctypes.Structure):  # jx_line

@@ -88,7 +88,7 @@ def without_mask(
     return rest or None, mask
 
 
-def short(numbers: Sequence[int], limit: int = 8) -> str:
-    """Returns the numbers for a message, shortened to `limit`."""
-    shown = ", ".join(map(str, numbers[:limit]))
-    return f"[{shown}]" if len(numbers) <= limit else f"[{shown}, ... {len(numbers)} in all]"
+def short(numbers: Sequence[int]) -> str:
+    """Returns the first eight numbers for a message."""
+    shown = ", ".join(map(str, numbers[:8]))
+    return f"[{shown}]" if len(numbers) <= 8 else f"[{shown}, ... {len(numbers)} in all]"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxenvs.bridge.backends.backend import Backend, Broken, Late, Report
+from jaxenvs.bridge.backends.backend import Backend, EnvFailure, MessageTimeout, Report
 from jaxenvs.bridge.memory.channel import ATTENTION, RESET_ALL, STEP_ALL, TIMEOUT
 from jaxenvs.bridge.pool.arguments import short
 from jaxenvs.bridge.pool.ledger import Ledger
@@ -257,9 +257,9 @@ class PoolState:
         """Calls a method of the backend that sends a message, and translates its errors."""
         try:
             return function(*args)
-        except Broken as error:
+        except EnvFailure as error:
             raise self.error([error.report]) from None
-        except Late as late:
+        except MessageTimeout as late:
             ids = [int(i) for i in late.instances]
             what = self._too_late(ids)
             if self.on_failure == "restart" and self.backend.restart(ids):

@@ -296,6 +296,6 @@ def _portable(info: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def brief(value: Any, limit: int = 200) -> str:
+def brief(value: Any) -> str:
     text = f"{value!r}"
-    return text if len(text) <= limit else f"{text[:limit]} ..."
+    return text if len(text) <= 200 else f"{text[:200]} ..."
