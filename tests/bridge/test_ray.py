@@ -14,8 +14,9 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge.backends._ray_actor import Actor
-from jaxenvs.bridge.backends.backend import RESET_ALL, STEP_ALL, Settings
+from jaxenvs.bridge.backends.backend import Settings
 from jaxenvs.bridge.memory.arrays import MODES
+from jaxenvs.bridge.memory.channel import RESET_ALL, STEP_ALL
 from jaxenvs.errors import ClosedError, EnvTimeoutError, MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 

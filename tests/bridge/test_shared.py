@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge.memory import channel as _channel
+from jaxenvs.bridge.memory.channel import INTERRUPTED, TIMEOUT
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving, tell, wait_until_told
 
@@ -152,7 +152,7 @@ def test_call_cut_by_ctrl_c_does_not_hide_finished_environments(monkeypatch):
         assert seen == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("how", [_channel.INTERRUPTED, _channel.TIMEOUT])
+@pytest.mark.parametrize("how", [INTERRUPTED, TIMEOUT])
 def test_callers_exception_is_raised_after_a_wait_is_cut_short(how, tmp_path, monkeypatch):
     with shared(
         [lambda: Misbehaving("raises", str(tmp_path / "done"), at=1), *counters(1)]
@@ -165,7 +165,7 @@ def test_callers_exception_is_raised_after_a_wait_is_cut_short(how, tmp_path, mo
             if timeout != 0:
                 statuses.append(how if not statuses else take(out, timeout))
                 return statuses[-1]
-            return _channel.TIMEOUT
+            return TIMEOUT
 
         monkeypatch.setattr(others, "take", cut)
         pool.send([0, 0], [1, 0])

@@ -9,8 +9,9 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from jaxenvs.bridge.backends.backend import RESET, RESET_ALL, STEP_ALL, Settings, private_arrays
+from jaxenvs.bridge.backends.backend import Settings, private_arrays
 from jaxenvs.bridge.memory.arrays import Arrays
+from jaxenvs.bridge.memory.channel import RESET, RESET_ALL, STEP_ALL
 from jaxenvs.bridge.workers.inheritance import take
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.views import pickled_infos

@@ -9,10 +9,7 @@ import gymnasium
 import numpy as np
 
 from jaxenvs.bridge.memory.arrays import Arrays, AutoresetMode, Plan
-from jaxenvs.bridge.memory.channel import RESET as RESET
-from jaxenvs.bridge.memory.channel import RESET_ALL as RESET_ALL
-from jaxenvs.bridge.memory.channel import STEP as STEP
-from jaxenvs.bridge.memory.channel import STEP_ALL as STEP_ALL
+from jaxenvs.bridge.memory.channel import STEP_ALL
 from jaxenvs.bridge.workers.checks import Validate
 
 
@@ -87,7 +84,7 @@ class Backend(abc.ABC):
     them. A request names one of two buffers for its answer. A pool does not request anything of an
     instance whose answer it has not taken yet.
 
-    Methods that wait return a status: `_channel.OK` with the flags INFO, DONE and ATTENTION, or
+    Methods that wait return a status: OK with the flags INFO, DONE and ATTENTION, or
     TIMEOUT or INTERRUPTED.
     """
 

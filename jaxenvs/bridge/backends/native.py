@@ -13,17 +13,9 @@ from jaxenvs.bridge.backends._vector_batches import (
     observation_array,
     take_rows,
 )
-from jaxenvs.bridge.backends.backend import (
-    RESET,
-    STEP_ALL,
-    Backend,
-    EnvFailure,
-    Report,
-    Settings,
-    private_arrays,
-)
+from jaxenvs.bridge.backends.backend import Backend, EnvFailure, Report, Settings, private_arrays
 from jaxenvs.bridge.foreign.ids import VectorMaker
-from jaxenvs.bridge.memory import channel as _channel
+from jaxenvs.bridge.memory.channel import ATTENTION, OK, RESET, STEP_ALL
 from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
 from jaxenvs.bridge.workers.checks import SpaceChecks
 from jaxenvs.bridge.workers.failures import traceback_of
@@ -224,7 +216,7 @@ class NativeBackend(Backend):
     # --- batches ---
 
     def _attention(self) -> int:
-        return _channel.ATTENTION if self._reports else _channel.OK
+        return ATTENTION if self._reports else OK
 
     def _put(self, batch: VectorBatch, buffer: int) -> None:
         """Makes a batch the latest one."""

@@ -21,9 +21,8 @@ from jaxenvs.bridge.backends.backend import (
     split_by_owner,
 )
 from jaxenvs.bridge.backends.worker_process import WorkerProcess, describe_exit, wait_readable
-from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.channel import CallerChannel, channel_size, request
+from jaxenvs.bridge.memory.channel import MESSAGE, QUIT, CallerChannel, channel_size, request
 from jaxenvs.bridge.memory.segment import Overflow, Segment
 from jaxenvs.bridge.workers.fork_server import fork_server
 from jaxenvs.bridge.workers.inheritance import inheritance
@@ -193,7 +192,7 @@ class ProcessBackend(Backend):
                 raise EnvFailure(self._broken)
             is_sent = False
             try:
-                self.channel.ask(process.number, request(_channel.MESSAGE))
+                self.channel.ask(process.number, request(MESSAGE))
                 send_packed(process.socket, data)
                 process.owed += 1
                 is_sent = True
@@ -349,7 +348,7 @@ class ProcessBackend(Backend):
         reports, asked = [], []
         for process in self._processes:
             if not self.channel.hangs(process.number) and not process.reviving:
-                self.channel.ask(process.number, request(_channel.QUIT))
+                self.channel.ask(process.number, request(QUIT))
                 process.owed += 1
                 asked.append(process)
         for process in asked:

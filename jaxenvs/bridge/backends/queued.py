@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge.backends.backend import Backend, Report
-from jaxenvs.bridge.memory import channel as _channel
+from jaxenvs.bridge.memory.channel import ATTENTION, OK, TIMEOUT
 
 
 class Finished:
@@ -91,14 +91,14 @@ class QueuedBackend(Backend):
     def wait_all(self, buffer: int, timeout: float) -> int:
         found = self._taken(self._num_asked, timeout)
         if found is None:
-            return _channel.TIMEOUT
+            return TIMEOUT
         self._num_asked = 0
         return found[1] | self.attention()
 
     def take(self, out: np.ndarray, timeout: float) -> int:
         found = self._taken(len(out), timeout)
         if found is None:
-            return _channel.TIMEOUT
+            return TIMEOUT
         out[:] = found[0]
         return self.attention()
 
@@ -118,7 +118,7 @@ class QueuedBackend(Backend):
 
     def attention(self) -> int:
         """Returns ATTENTION if there are unread reports or replaced instances, otherwise OK."""
-        return _channel.ATTENTION if self._reports or self._has_restarted else _channel.OK
+        return ATTENTION if self._reports or self._has_restarted else OK
 
     def read_reports(self) -> list[Report]:
         self._has_restarted = False

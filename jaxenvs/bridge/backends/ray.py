@@ -19,9 +19,6 @@ import numpy as np
 from jaxenvs.bridge.backends._ray_actor import columns
 from jaxenvs.bridge.backends._ray_cluster import PATIENCE, Job, Session, WorkerActor, ray_module
 from jaxenvs.bridge.backends.backend import (
-    RESET,
-    RESET_ALL,
-    STEP_ALL,
     Backend,
     EnvFailure,
     MessageTimeout,
@@ -30,7 +27,7 @@ from jaxenvs.bridge.backends.backend import (
     private_arrays,
     split_by_owner,
 )
-from jaxenvs.bridge.memory import channel as _channel
+from jaxenvs.bridge.memory.channel import ATTENTION, OK, RESET, RESET_ALL, STEP_ALL, TIMEOUT
 from jaxenvs.bridge.workers.inheritance import inheritance
 from jaxenvs.bridge.workers.wire import dumps, pickled
 
@@ -129,7 +126,7 @@ class RayBackend(Backend):
 
     def wait_all(self, buffer: int, timeout: float) -> int:
         if not self._wait(lambda: not any(m.jobs for m in self._actors), timeout, all_of=True):
-            return _channel.TIMEOUT
+            return TIMEOUT
         self._finished.clear()
         return self._noted | self._attention()
 
@@ -140,7 +137,7 @@ class RayBackend(Backend):
 
     def take(self, out: np.ndarray, timeout: float) -> int:
         if not self._wait(lambda: len(self._finished) >= len(out), timeout):
-            return _channel.TIMEOUT
+            return TIMEOUT
         for i in range(len(out)):
             out[i] = self._finished.popleft()
         return self._attention()
@@ -162,7 +159,7 @@ class RayBackend(Backend):
 
     def _attention(self) -> int:
         has_news = self._reports or self._broken or self._has_restarted
-        return _channel.ATTENTION if has_news else _channel.OK
+        return ATTENTION if has_news else OK
 
     def _wait(
         self, enough: Callable[[], Any], timeout: float | None, *, all_of: bool = False

@@ -6,17 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends.backend import (
-    RESET,
-    STEP_ALL,
-    EnvFailure,
-    Report,
-    Settings,
-    private_arrays,
-)
+from jaxenvs.bridge.backends.backend import EnvFailure, Report, Settings, private_arrays
 from jaxenvs.bridge.backends.queued import QueuedBackend
-from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays, Plan
+from jaxenvs.bridge.memory.channel import ATTENTION, OK, RESET, STEP_ALL
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.worker import describe_env, perform
 
@@ -51,7 +44,7 @@ class SerialBackend(QueuedBackend):
     def lock_step(self, timeout: float) -> Callable[[int], int]:
         step_all = self._instances.step_all
         reports = self._reports
-        return lambda buffer: step_all(buffer) | (_channel.ATTENTION if reports else _channel.OK)
+        return lambda buffer: step_all(buffer) | (ATTENTION if reports else OK)
 
     def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
         if instances is None:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends.backend import STEP_ALL, Backend, Report, Settings, split_by_owner
+from jaxenvs.bridge.backends.backend import Backend, Report, Settings, split_by_owner
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
-from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.channel import request
+from jaxenvs.bridge.memory.channel import OK, STEP_ALL, request
 
 
 class SharedBackend(Backend):
@@ -51,7 +50,7 @@ class SharedBackend(Backend):
         self._asked_at = np.zeros(len(env_fns), np.int64)  # the latest request of each instance
         self._num_asked = 0
         self._num_away = 0  # requests to workers whose answers were not taken
-        self._flags = _channel.OK  # of the answers taken from workers
+        self._flags = OK  # of the answers taken from workers
         self._noted: int | None = None  # flags of the caller's share, until the workers finish
 
     @property
@@ -130,7 +129,7 @@ class SharedBackend(Backend):
                 self._add(chosen, found, status)
         for i in range(len(out)):
             out[i] = chosen.popleft()
-        flags, self._flags = self._flags, _channel.OK
+        flags, self._flags = self._flags, OK
         return flags | mine.attention()
 
     def _collect_finished(self, most: int) -> None:
@@ -157,7 +156,7 @@ class SharedBackend(Backend):
         self._mine.forget()
         self._finished.clear()
         self._chosen.clear()
-        self._num_away, self._flags, self._noted = 0, _channel.OK, None
+        self._num_away, self._flags, self._noted = 0, OK, None
 
     def kept_info(self, buffer: int, instance: int) -> Any:
         return self._mine.kept_info(buffer, instance)

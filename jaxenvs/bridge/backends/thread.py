@@ -14,8 +14,6 @@ import numpy as np
 
 from jaxenvs.bridge.backends._threads import PoolThread, WorkerThreads
 from jaxenvs.bridge.backends.backend import (
-    STEP,
-    STEP_ALL,
     EnvFailure,
     MessageTimeout,
     Report,
@@ -23,7 +21,7 @@ from jaxenvs.bridge.backends.backend import (
     private_arrays,
 )
 from jaxenvs.bridge.backends.queued import Finished, QueuedBackend
-from jaxenvs.bridge.memory import channel as _channel
+from jaxenvs.bridge.memory.channel import OK, STEP, STEP_ALL
 from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, original, run_here
 from jaxenvs.bridge.workers.failures import close_quietly, traceback_of
 from jaxenvs.bridge.workers.instances import Instances
@@ -83,7 +81,7 @@ class ThreadBackend(QueuedBackend):
         self._instances = self._make_instances(env_fns)
         self.descriptions = [describe_env(env) for env in self._instances.envs]
         self._stepped: Any = None  # where a step of all writes, until it is checked for NaN
-        self._noted = _channel.OK  # its flags meanwhile
+        self._noted = OK  # its flags meanwhile
         # The requests of each row; the first one is at work or waits for a thread.
         self._requests: list[deque[Request]] = [deque() for _ in env_fns]
         self._hangs: dict[int, int] = {}  # of rows that have not answered since
@@ -116,7 +114,7 @@ class ThreadBackend(QueuedBackend):
         status = super().wait_all(buffer, timeout)
         if status & 3:
             return status
-        noted, self._noted = self._noted | status, _channel.OK
+        noted, self._noted = self._noted | status, OK
         view, self._stepped = self._stepped, None
         if view is None or not (wrong := self._instances.with_nan(view)):
             return noted
@@ -233,7 +231,7 @@ class ThreadBackend(QueuedBackend):
 
     def forget(self) -> None:
         super().forget()
-        self._stepped, self._noted = None, _channel.OK
+        self._stepped, self._noted = None, OK
         self._drop([request for queue in self._requests for request in tuple(queue)])
 
     # --- messages ---

@@ -17,9 +17,8 @@ from typing import Any
 import cloudpickle
 
 from jaxenvs.bridge.foreign.pettingzoo import agents_of
-from jaxenvs.bridge.memory import channel as _channel
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.channel import WorkerChannel
+from jaxenvs.bridge.memory.channel import MESSAGE, RESET, RESET_ALL, STEP, STEP_ALL, WorkerChannel
 from jaxenvs.bridge.memory.segment import Overflow
 from jaxenvs.bridge.native.libraries import pool_library, use_pool
 from jaxenvs.bridge.workers.inheritance import take
@@ -185,18 +184,18 @@ class _Worker:
         what, steps = channel.next(), 0
         while True:
             op, buffer = what >> 29, what >> 28 & 1
-            if op == _channel.STEP_ALL:
+            if op == STEP_ALL:
                 channel.note(buffer, step_all(buffer))
                 steps += 1
                 if not steps & (steps - 1):  # at powers of two
                     self._detect_threads(steps)
-            elif op == _channel.STEP:
+            elif op == STEP:
                 step_one(buffer, (what & 0x0FFFFFFF) - first)
-            elif op == _channel.RESET:
+            elif op == RESET:
                 instances.reset_rows(buffer, ((what & 0x0FFFFFFF) - first,))
-            elif op == _channel.RESET_ALL:
+            elif op == RESET_ALL:
                 channel.note(buffer, instances.reset_rows(buffer))
-            elif op == _channel.MESSAGE:
+            elif op == MESSAGE:
                 if not channel.is_before(self._skip):
                     packed, _ = receive_packed(self._socket)
                     send(self._socket, _performed(instances, packed))
