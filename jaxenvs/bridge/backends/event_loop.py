@@ -21,6 +21,7 @@ class AsyncioBackend(ThreadBackend):
 
     An environment with a coroutine function among reset, step, render and close lives on the loop.
     Its ordinary methods run there too and must not block. All other environments run in threads.
+    Requests, messages, and hangs are handled as by `ThreadBackend`; only where calls run differs.
 
     Args:
         env_fns: one function for each instance, called on the loop.
@@ -70,9 +71,9 @@ class AsyncioBackend(ThreadBackend):
             request.runner.cancel()
 
     async def _run_on_loop(self, request: Request) -> Any:
-        """Does what `run_here` does, on the loop, and reports the row as finished.
+        """Like `run_here`, but on the loop; then marks the request as done.
 
-        One coroutine: each one around an environment's own costs time whenever that waits.
+        This is one coroutine, since every coroutine around an environment's own slows its waits.
         """
         noted, value = 0, None
         try:

@@ -1,4 +1,4 @@
-"""The base of backends whose instances finish one by one, into a queue in the caller's process."""
+"""The base class of the backends "serial", "thread", and "asyncio", which share a process."""
 
 import abc
 import functools
@@ -26,8 +26,8 @@ class Finished:
 
     def put(self, row: int, noted: int) -> None:
         """Adds a row and its status flags."""
-        # This comes before the look at `_wanted`, and `take` does it the other way around, so one
-        # of the two sees the other.
+        # `put` appends before it reads `_wanted`, and `take` sets `_wanted` before it counts rows,
+        # so one of the two sees the other.
         self._rows.append((row, noted))
         if self._wanted:
             with self._lock:
@@ -59,11 +59,10 @@ class Finished:
 
 
 class QueuedBackend(Backend):
-    """A backend whose instances finish one by one.
+    """A backend whose instances finish one by one, in the caller's process.
 
-    A subclass starts requests in `_start`, each of which ends with its instance in
-    `self._finished`. If the caller's thread has work to do while it waits, or `_finished` is not
-    used at all, the subclass overrides `_take`.
+    A subclass starts requests in `_start`, each of which puts its instance into `self._finished`
+    when it is done. A subclass without threads overrides `_take` instead.
     """
 
     def __init__(self) -> None:
