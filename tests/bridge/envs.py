@@ -147,7 +147,7 @@ class Misbehaving(Counter):
 
     def starts_threads(self) -> None:
         for _ in range(3):
-            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+            threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
 
     def forks(self) -> None:
         """Leaves a copy of its process that sleeps, and one that goes on as if it were it."""
