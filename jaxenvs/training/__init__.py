@@ -5,6 +5,7 @@ from jaxenvs.errors import missing_extra as _missing_extra
 try:
     import flax as _flax
     import optax as _optax
+    import pydantic as _pydantic
 except ImportError as _error:
     raise _missing_extra("jaxenvs.training", _error.name or "optax", "train") from _error
 
@@ -46,4 +47,4 @@ from jaxenvs.training.train_program import TrainResult as TrainResult
 from jaxenvs.training.train_program import make_train as make_train
 from jaxenvs.training.types import LearnerState as LearnerState
 
-del _flax, _optax
+del _flax, _optax, _pydantic

@@ -7,15 +7,26 @@ import operator
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pydantic
 
 from jaxenvs import struct
-from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
+from jaxenvs.errors import TrainingError, check_integer, closest
 from jaxenvs.training.ranges import Range
+
+# What messages call the expected value, by the type of pydantic's error.
+_WORDS = {
+    "callable_type": "a schedule: a function of the gradient steps so far",
+    "dict_type": "a table of names and values",
+    "list_type": "a list",
+    "needs_python_object": "an object, which a file cannot express",
+    "tuple_type": "a list",
+}
+_NOT_NAN = Range("must be a number", lambda value: value == value)
 
 
 def check_settings(part: Any) -> None:
@@ -27,42 +38,33 @@ def check_settings(part: Any) -> None:
         TrainingError: a value does not fit its field.
     """
     try:
-        hints = typing.get_type_hints(type(part))
-        annotated = typing.get_type_hints(type(part), include_extras=True)
+        hints = typing.get_type_hints(type(part), include_extras=True)
     except NameError:  # a user's part, whose annotations are only known where it was written
         return
     for field in dataclasses.fields(part):
         name, value, is_static = field.name, getattr(part, field.name), struct.is_static(field)
-        if (hint := _scalar(hints[name], is_static)) is None:
+        hint = _scalar(hints[name], is_static)
+        if hint is None or (isinstance(value, jax.Array) and not is_static):
             continue
-        problem = _problem(hint, value, is_static) or _out_of_range(annotated[name], value)
-        if problem is not None:
-            raise TrainingError(f"{type(part).__name__} got {name}={value!r:.60}; it {problem}.")
+        is_numpy = isinstance(value, np.ndarray | np.generic)
+        for number in np.ravel(value).tolist() if is_numpy else [value]:
+            try:
+                _adapter(hint).validate_python(number)
+            except pydantic.ValidationError as error:
+                raise _refusal(type(part).__name__, f"{name}={value!r:.60}", error) from None
 
 
 def _scalar(hint: Any, is_static: bool) -> Any:
-    """Returns the part of a type that allows numbers, names, and functions, or None."""
-    kinds = [x for x in options(hint) if x in (int, float, bool) or typing.get_origin(x) is Literal]
-    if not kinds:
-        return None
-    if not is_static:  # a leaf: any number
-        kinds = [float if kind is int else kind for kind in kinds]
-    others = [x for x in options(hint) if x is type(None) or typing.get_origin(x) is Callable]
-    return functools.reduce(operator.or_, kinds + others)
-
-
-def _problem(hint: Any, value: Any, is_static: bool) -> str | None:
-    """Returns why a value does not have its type, or None if it does."""
-    if isinstance(value, jax.Array) and not is_static:
-        return None
-    if callable(value) and any(typing.get_origin(x) is Callable for x in options(hint)):
-        return None
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and int in options(hint):  # 1e6 is an integer in files alone
-        return "should be a valid integer"
-    is_numbers = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.number)
-    return None if is_numbers else mismatch(hint, value)
+    """Returns the members of a type that are numbers, names, and functions, or None."""
+    scalars, others = [], []
+    for kind in options(hint):
+        base, *notes = typing.get_args(kind) if typing.get_origin(kind) is Annotated else (kind,)
+        if base in (int, float, bool) or typing.get_origin(base) is Literal:
+            base = float if base is int and not is_static else base  # a leaf: any number
+            scalars.append(Annotated[base, _NOT_NAN, *notes])
+        elif base is types.NoneType or typing.get_origin(base) is Callable:
+            others.append(base)
+    return functools.reduce(operator.or_, scalars + others) if scalars else None
 
 
 def like_number(value: Any, old: Any) -> Any:
@@ -98,54 +100,29 @@ def check_hidden_sizes(actor: Any) -> None:
         check_integer(TrainingError, f"{type(actor).__name__} got a layer of hidden_sizes", size)
 
 
-def validate(owner: str, fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def validate(owner: str, hints: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Checks settings and converts them: lists become tuples, and 1e6 becomes an integer.
 
     Args:
         owner: the owner of the settings, for messages.
-        fields: the type of each setting, or a function that raises if the value is wrong.
+        hints: the type of each setting.
         values: the settings as read from TOML.
 
     Raises:
         TrainingError: there is no such setting (the message suggests the closest), or the value
-            has the wrong type.
+            has the wrong type or is out of range.
     """
     found = {}
     for name, value in values.items():
-        if name not in fields:
-            raise TrainingError(f'{owner} has no setting "{name}".{closest(name, fields)}')
-        expected = fields[name]
-        if isinstance(expected, types.FunctionType):
-            expected(value)
-            found[name] = value
-            continue
-        if isinstance(value, str) and any(
-            typing.get_origin(x) is Literal for x in options(expected)
-        ):
-            value = value.lower()
-        problem = mismatch(expected, value)
-        if problem is not None:
-            raise TrainingError(f"{owner} got {name}={quoted(value)}; it {problem}.")
-        found[name] = _as_tuple(_adapter(expected).validate_json(_as_json(value)))
+        if name not in hints:
+            raise TrainingError(f'{owner} has no setting "{name}".{closest(name, hints)}')
+        is_name = any(typing.get_origin(kind) is Literal for kind in options(hints[name]))
+        given = value.lower() if is_name and isinstance(value, str) else value
+        try:
+            found[name] = _as_tuple(_adapter(hints[name]).validate_json(_as_json(given)))
+        except pydantic.ValidationError as error:
+            raise _refusal(owner, f"{name}={quoted(value)}", error) from None
     return found
-
-
-def mismatch(hint: Any, value: Any) -> str | None:
-    """Returns what the type expects, or None if `value` has that type."""
-    import pydantic
-
-    try:
-        _adapter(hint).validate_json(_as_json(value))
-    except pydantic.ValidationError as error:
-        expected = []
-        for each in error.errors():
-            words = each["msg"].removeprefix("Input should be ")
-            is_item = any(isinstance(part, int) for part in each["loc"])
-            expected.append(f"a list, each item {words}" if is_item else words)
-        if any(typing.get_origin(each) is Callable for each in options(hint)):
-            expected.append("a schedule: a function of the gradient steps so far")
-        return f"should be {' or '.join(dict.fromkeys(expected))}"
-    return None
 
 
 def options(hint: Any) -> tuple[Any, ...]:
@@ -160,14 +137,25 @@ def quoted(value: Any) -> str:
 
 
 @functools.cache
-def _adapter(hint: Any) -> Any:
-    """Returns a strict validator of a type, ignoring functions."""
-    try:
-        import pydantic
-    except ImportError as error:
-        raise missing_extra("Settings of a training run", "pydantic", "train") from error
-    kinds: Any = [x for x in options(hint) if typing.get_origin(x) is not Callable]
-    return pydantic.TypeAdapter(functools.reduce(operator.or_, kinds), config={"strict": True})
+def _adapter(hint: Any) -> pydantic.TypeAdapter[Any]:
+    config: Any = {"strict": True, "arbitrary_types_allowed": True}
+    return pydantic.TypeAdapter(hint, config=config)
+
+
+def _refusal(owner: str, given: str, error: pydantic.ValidationError) -> TrainingError:
+    """Returns the error for a value that pydantic refused, or the one that a validator raised."""
+    expected = []
+    for each in error.errors():
+        raised = each.get("ctx", {}).get("error")
+        if isinstance(raised, TrainingError):
+            return raised
+        if raised is not None:
+            return TrainingError(f"{owner} got {given}; it {raised}.")
+        words = _WORDS.get(each["type"], each["msg"].removeprefix("Input should be "))
+        is_item = any(isinstance(part, int) for part in each["loc"])
+        expected.append(f"a list, each item {words}" if is_item else words)
+    words = " or ".join(dict.fromkeys(expected))
+    return TrainingError(f"{owner} got {given}; it should be {words}.")
 
 
 def _as_json(value: Any) -> str:
@@ -186,15 +174,3 @@ def _as_json(value: Any) -> str:
 
 def _as_tuple(value: Any) -> Any:
     return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
-
-
-def _out_of_range(annotated: Any, value: Any) -> str | None:
-    """Returns the range of a number if it is outside it."""
-    if not isinstance(value, int | float | np.ndarray | np.generic) or isinstance(value, bool):
-        return None
-    value = np.asarray(value)
-    if np.isnan(value).any():
-        return "must be a number"
-    notes = (note for kind in options(annotated) for note in getattr(kind, "__metadata__", ()))
-    ranges = (note for note in notes if isinstance(note, Range))
-    return next((each.words for each in ranges if not np.all(each.fits(value))), None)

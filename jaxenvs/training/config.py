@@ -13,93 +13,63 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import flax.linen as nn
 import numpy as np
+import pydantic
 
-from jaxenvs import _entry_points, spaces, struct, wrappers
+from jaxenvs import _entry_points, spaces, wrappers
 from jaxenvs.core import Environment, VectorEnv, Wrapper
-from jaxenvs.errors import (
-    TrainingError,
-    UnknownEnvironmentError,
-    check_integer,
-    closest,
-    missing_extra,
-)
+from jaxenvs.errors import TrainingError, UnknownEnvironmentError, closest, missing_extra
 from jaxenvs.factory import is_hosted, make, make_vec
+from jaxenvs.training import actors, algorithms, extractors, storages
 from jaxenvs.training._validation import options, quoted, validate
-from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
-from jaxenvs.training.algorithms import A2C, DQN, PPO, PQN, SAC, TD3, VPG, Algorithm
-from jaxenvs.training.extractors import MLP, FixupCNN, ImpalaCNN, NatureCNN, SmallCNN
+from jaxenvs.training.actors import Actor
+from jaxenvs.training.algorithms import Algorithm
+from jaxenvs.training.ranges import Count, Range
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme, central, remote
-from jaxenvs.training.storages import (
-    GAE,
-    DiscountedReturns,
-    HindsightReplay,
-    OnPolicyStorage,
-    PrioritizedReplay,
-    Replay,
-    Storage,
-    VTrace,
-)
+from jaxenvs.training.storages import OnPolicyStorage, Storage
 from jaxenvs.training.train_program import Train, assemble, make_train
 from jaxenvs.vector.vectorize import vectorize
 
 
-def _by_name(*classes: type) -> dict[str, Any]:
-    return {cls.__name__: cls for cls in classes}
+def _by_name(module: Any, names: str) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names.split()}
 
 
-ALGORITHMS = _by_name(A2C, DQN, PPO, PQN, SAC, TD3, VPG)
-ACTORS = _by_name(ActorCritic, ActorTwinQ, QNetwork)
-STORAGES = _by_name(GAE, HindsightReplay, PrioritizedReplay, Replay, DiscountedReturns, VTrace)
-EXTRACTORS = _by_name(FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)
-MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
+ALGORITHMS = _by_name(algorithms, "A2C DQN PPO PQN SAC TD3 VPG")
 # A policy sees and acts through the other wrappers, so evaluation keeps them.
-_TRAINING_WRAPPERS: tuple[type, ...] = (
-    wrappers.AddRewardNoise,
-    wrappers.ClipReward,
-    wrappers.DelayObservation,
-    wrappers.ScaleReward,
-    wrappers.StickyAction,
-    wrappers.TimeLimit,
+_TRAINING_WRAPPERS = _by_name(
+    wrappers, "AddRewardNoise ClipReward DelayObservation ScaleReward StickyAction TimeLimit"
 )
-WRAPPERS = _by_name(
-    *_TRAINING_WRAPPERS,
-    wrappers.AddRenderObservation,
-    wrappers.ClipAction,
-    wrappers.DiscretizeAction,
-    wrappers.DtypeObservation,
-    wrappers.FilterObservation,
-    wrappers.FlattenObservation,
-    wrappers.FrameStackObservation,
-    wrappers.GrayscaleObservation,
-    wrappers.RepeatAction,
-    wrappers.RescaleAction,
-    wrappers.RescaleObservation,
-    wrappers.ResizeObservation,
-    wrappers.TimeAwareObservation,
+_OTHER_WRAPPERS = _by_name(
+    wrappers,
+    "AddRenderObservation ClipAction DiscretizeAction DtypeObservation FilterObservation"
+    " FlattenObservation FrameStackObservation GrayscaleObservation RepeatAction RescaleAction"
+    " RescaleObservation ResizeObservation TimeAwareObservation",
 )
-
 # The parts that have names, and the class of those of your own.
 _KINDS: dict[str, tuple[dict[str, Any], type]] = {
     "algorithm": (ALGORITHMS, Algorithm),
-    "actor": (ACTORS, Actor),
-    "storage": (STORAGES, Storage),
-    "extractor": (EXTRACTORS, nn.Module),
-    "wrapper": (WRAPPERS, Wrapper),
+    "actor": (_by_name(actors, "ActorCritic ActorTwinQ QNetwork"), Actor),
+    "storage": (
+        _by_name(storages, "DiscountedReturns GAE HindsightReplay PrioritizedReplay Replay VTrace"),
+        Storage,
+    ),
+    "extractor": (_by_name(extractors, "FixupCNN ImpalaCNN MLP NatureCNN SmallCNN"), nn.Module),
+    "wrapper": (_TRAINING_WRAPPERS | _OTHER_WRAPPERS, Wrapper),
 }
+_MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
 _MEMORY_SIZE = 128
 _ROWS = 200  # approximate number of rows of metrics if `report_every` is None
 _GENERAL = ("default", "continuous", "bsuite")  # tables of tuned.toml that are not for one id
 _PARTS = ("settings", "actor", "storage", "scheme")
 _TABLES = (*_PARTS, "env")
-_COUNTS = (
-    *("num_envs", "unroll_length", "total_steps", "report_every"),
-    *("save_every", "evaluate_every", "evaluation_episodes"),
-)
 _NUMBERS = float | Sequence[float]
+_Seed = Annotated[
+    int, Range(f"takes a number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32)
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,14 +107,14 @@ class Config:
 
     id: str  # of the environment, as `make_vec` takes it; "module:Class" is one of your own
     algorithm: str  # "PPO", in either case; "module:Class" is one of your own
-    num_envs: int  # instances that collect in parallel
-    unroll_length: int  # steps of each instance between two updates
-    total_steps: int  # total environment steps
-    report_every: int | None = None  # updates per row of metrics; None: about 200 rows
-    seed: int = 0  # of the key from which everything random is derived
-    save_every: int | None = None  # environment steps between checkpoints; None: one at the end
-    evaluate_every: int | None = None  # environment steps between evaluations; None: no evaluation
-    evaluation_episodes: int = 20  # of each evaluation, in separate environments
+    num_envs: Count  # instances that collect in parallel
+    unroll_length: Count  # steps of each instance between two updates
+    total_steps: Count  # total environment steps
+    report_every: Count | None = None  # updates per row of metrics; None: about 200 rows
+    seed: _Seed = 0  # of the key from which everything random is derived
+    save_every: Count | None = None  # environment steps between checkpoints; None: one at the end
+    evaluate_every: Count | None = None  # environment steps between evaluations; None: none
+    evaluation_episodes: Count = 20  # of each evaluation, in separate environments
     imports: Sequence[str] = ()  # modules that register the id
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
     actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -154,31 +124,11 @@ class Config:
     wrappers: Sequence[Any] = ()  # around each instance, the innermost first
 
     def __post_init__(self) -> None:
-        given = vars(self).copy()
-        fields = {name: hint for name, hint in _hints(type(self)).items() if name not in _TABLES}
-        scalars = {name: given[name] for name in fields if name != "wrappers"}
-        checked = validate("a configuration", fields, scalars)
-        algorithm = _find("algorithm", checked["algorithm"])
-        vars(self).update(checked, algorithm=_name_of(algorithm, checked["algorithm"]))
-        for name in _COUNTS:
-            if checked[name] is not None:
-                check_integer(TrainingError, f"a configuration got {name}", checked[name])
-        if not 0 <= self.seed < 2**32:
-            raise TrainingError(
-                f"a configuration got seed={self.seed}; it takes a number from 0 to {2**32 - 1}."
-            )
-        for table in _TABLES:
-            if not isinstance(given[table], Mapping):
-                raise TrainingError(
-                    f"a configuration got {table}={quoted(given[table])}; it takes a table of names"
-                    " and values."
-                )
-            vars(self)[table] = dict(given[table]) if table == "env" else self._checked_table(table)
-        if isinstance(self.wrappers, str | Mapping) or not isinstance(self.wrappers, Sequence):
-            raise TrainingError(
-                f"a configuration got wrappers={quoted(self.wrappers)}; it takes a list of names"
-                " and of tables with a type and settings."
-            )
+        checked = validate("a configuration", _settings_of(type(self)), vars(self))
+        vars(self).update({name: x for name, x in checked.items() if name not in _TABLES})
+        vars(self).update(algorithm=_full_name("algorithm", self.algorithm), env=dict(self.env))
+        for table in _PARTS:
+            vars(self)[table] = _checked(self._class_of(table), getattr(self, table))
         vars(self)["wrappers"] = tuple(_checked_wrapper(each) for each in self.wrappers)
 
     @classmethod
@@ -193,16 +143,12 @@ class Config:
         """
         try:
             entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise TrainingError(f'there is no configuration at "{path}".') from error
         except OSError as error:
-            raise TrainingError(f'"{path}" cannot be read: {error.strerror}.') from error
-        except UnicodeDecodeError as error:
             raise TrainingError(
-                f'"{path}" is not TOML: {error}.  Pass a text file in UTF-8.'
+                f'there is no configuration at "{path}" that can be read: {error.strerror}.'
             ) from error
-        except tomllib.TOMLDecodeError as error:
-            raise TrainingError(f'"{path}" is not TOML: {error}.') from error
+        except ValueError as error:  # of tomllib or the encoding
+            raise TrainingError(f'"{path}" is not TOML in UTF-8: {error}.') from error
         try:
             missing = [name for name in ("id", "algorithm") if name not in entries]
             if missing:
@@ -264,8 +210,10 @@ class Config:
                     f'a configuration got the setting "{dotted}".  Write actor.NAME, storage.NAME,'
                     " scheme.NAME, env.NAME, or NAME alone for a hyperparameter of the algorithm."
                 )
-            if "." not in dotted:
-                self._check_is_own(dotted)
+            own = [each for each in _PARTS if names[0] in _settings_of(self._class_of(each))]
+            if "." not in dotted and own and "settings" not in own:
+                others = " or ".join(f"{each}.{dotted}" for each in own)
+                raise TrainingError(f'{self.algorithm} has no setting "{dotted}".  Write {others}.')
             at = tables[table]
             for name in names[:-1]:
                 below = at.get(name, {})
@@ -280,22 +228,16 @@ class Config:
         A file of it describes the same training run even if a default changes.
         """
         tables = {}
-        parts: dict[str, Callable[[], Any]] = {
-            "settings": self.make_algorithm,
-            "actor": self.make_actor,
-            "storage": self.make_storage,
-        }
-        for table, make_part in parts.items():
-            given, (cls, known), part = getattr(self, table), self._of_table(table), make_part()
-            tables[table] = {name: given[name] for name in ("type",) if name in given}
-            if table != "settings" and cls in _KINDS[table][0].values():
-                tables[table]["type"] = cls.__name__  # the default of your own algorithm has none
-            for name in known:
-                value = given[name] if name in given else getattr(part, name, None)
-                if name != "type" and value is not None:
-                    tables[table][name] = value
+        for table in ("settings", "actor", "storage"):
+            given, part = getattr(self, table), self._make(table)
             if "memory" in given:
-                tables[table].setdefault("memory_size", _MEMORY_SIZE)
+                given = {"memory_size": _MEMORY_SIZE, **given}
+            tables[table] = {
+                name: given[name] if name in given else getattr(part, name, None)
+                for name in _settings_of(type(part))
+            }
+            if table != "settings" and type(part) in _KINDS[table][0].values():
+                tables[table]["type"] = type(part).__name__  # own algorithms' defaults have none
         return self.replace(**tables, report_every=self.rows_every())
 
     @property
@@ -311,27 +253,15 @@ class Config:
 
     def make_algorithm(self) -> Algorithm:
         """Returns the algorithm with its hyperparameters."""
-        return _find("algorithm", self.algorithm)(**self._fields("settings")[1])
+        return self._make("settings")
 
     def make_actor(self) -> Actor:
         """Returns the actor, before it is built for an environment."""
-        cls, fields = self._fields("actor")
-        for name in ("extractor", "critic_extractor"):
-            if name in fields:
-                fields[name] = _extractor(fields[name])
-        size = fields.pop("memory_size", _MEMORY_SIZE)
-        if "memory" in fields:
-            fields["memory"] = MEMORIES[fields["memory"]](size)
-        default = self.make_algorithm().default_actor()
-        actor: Any = default if type(default) is cls else cls()
-        return dataclasses.replace(actor, **fields)
+        return self._make("actor")
 
     def make_storage(self) -> Storage:
         """Returns the storage."""
-        cls, fields = self._fields("storage")
-        default = self.make_algorithm().default_storage()
-        storage: Any = default if type(default) is cls else cls()
-        return dataclasses.replace(storage, **fields)
+        return self._make("storage")
 
     def make_env(self, num_envs: int | None = None, *, training: bool = True) -> VectorEnv:
         """Returns the instances inside their wrappers. Close a hosted environment after use.
@@ -352,7 +282,7 @@ class Config:
             except BaseException:
                 env.close()  # pyright: ignore[reportAttributeAccessIssue] it is hosted
                 raise
-        batched = self._batched() if training else ()
+        batched = self._batched if training else ()
         env = self.wrapped(self.make_instance(), training=training, num_envs=number)
         return vectorize(env, number, batched=batched)
 
@@ -377,19 +307,17 @@ class Config:
         """
         for each in self.wrappers:
             cls: Any = _find("wrapper", each["type"])
-            if not training and issubclass(cls, _TRAINING_WRAPPERS):
+            if not training and issubclass(cls, (*_TRAINING_WRAPPERS.values(),)):
                 continue
-            batched = each.get("batched", ())
+            settings = _arguments(cls, each)
+            batched = settings.pop("batched", ())
             if batched and (num_envs is None or isinstance(env, VectorEnv)):
                 raise TrainingError(
                     f"the wrapper {cls.__name__} got batched={list(batched)} around {env!r:.80},"
                     " whose instances cannot differ.  Give all of them the same number."
                 )
-            settings: dict[str, Any] = {
-                name: _spread(value, num_envs) if name in batched else _field(cls, name, value)
-                for name, value in each.items()
-                if name not in ("type", "batched")
-            }
+            for name in batched:
+                settings[name] = _spread(settings[name], num_envs)
             env = env.wrap(cls, **settings)
         return env
 
@@ -402,12 +330,8 @@ class Config:
         is_native, env = not self.is_hosted, self.id
         if self.wrappers or self.env or (is_native and (self.imports or ":" in self.id)):
             # Made here, since other processes might not find it.
-            is_one = is_native and not self._batched()
+            is_one = is_native and not self._batched
             env = self.wrapped(self.make_instance(), training=True) if is_one else self.make_env
-        places: dict[str, Any] = {
-            name: _place(name, value) if name in _PLACES else value
-            for name, value in self.scheme.items()
-        }
         return Scheme(
             env=env,
             algorithm=self.make_algorithm(),
@@ -415,7 +339,7 @@ class Config:
             storage=self.make_storage(),
             num_envs=self.num_envs,
             unroll_length=self.unroll_length,
-            **places,
+            **_arguments(Scheme, self.scheme),
         )
 
     def make_train(self, **overrides: Any) -> Train:
@@ -439,52 +363,38 @@ class Config:
         """
         return self._train(assemble, overrides)
 
-    def _train(self, make: Any, overrides: dict[str, Any]) -> Train:
-        num_envs = overrides.get("num_envs", self.num_envs)
-        env = overrides.pop("env") if "env" in overrides else self._env(num_envs)
-        algorithm = overrides.pop("algorithm", None)
-        arguments: dict[str, Any] = {
-            "num_envs": self.num_envs,
-            "unroll_length": self.unroll_length,
-            "total_steps": self.total_steps,
-            "report_every": self.rows_every(),
+    def _train(self, function: Any, overrides: dict[str, Any]) -> Train:
+        def make_env() -> Any:
+            _ = self.is_hosted  # imports modules
+            is_plain = not (self.wrappers or self.env)
+            return self.id if is_plain else self.make_env(overrides.get("num_envs"))
+
+        parts: dict[str, Callable[[], Any]] = {
+            "env": make_env,
+            "algorithm": self.make_algorithm,
+            "actor": self.make_actor,
+            "storage": self.make_storage,
         }
-        parts = {"actor": self.make_actor, "storage": self.make_storage}
-        for name, make_part in parts.items():
-            if name not in overrides:
-                arguments[name] = make_part()
-        algorithm = self.make_algorithm() if algorithm is None else algorithm
-        return make(env, algorithm, **{**arguments, **overrides})
+        arguments = {name: make() for name, make in parts.items() if name not in overrides}
+        for name in ("num_envs", "unroll_length", "total_steps"):
+            arguments[name] = getattr(self, name)
+        return function(**{**arguments, "report_every": self.rows_every(), **overrides})
 
     def rows_every(self) -> int:
         """Returns `report_every`, or updates per row for about 200 rows, equal if possible."""
         if self.report_every is not None:
             return self.report_every
-        collectors = 1
-        for name in _PLACES:
-            place = _place(name, self.scheme.get(name, "central"))
-            if name == "gradients" or place.sync:  # asynchronous ones are used one by one
-                collectors *= place.n
+        places = _arguments(Scheme, self.scheme)
+        collection, gradients = (places.get(x, central()) for x in ("collection", "gradients"))
+        # Asynchronous collectors are used one by one.
+        collectors = gradients.n * (collection.n if collection.sync else 1)
         num_updates = -(-self.total_steps // (self.num_envs * self.unroll_length * collectors))
         wished = max(1, num_updates // _ROWS)
         near = range(-(-wished // 2), 2 * wished + 1)
         exact = [every for every in near if num_updates % every == 0]
         return min(exact, key=lambda every: abs(every - wished), default=wished)
 
-    def _env(self, num_envs: int) -> Any:
-        _ = self.is_hosted  # imports modules
-        return self.make_env(num_envs) if self.wrappers or self.env else self.id
-
-    def _check_is_own(self, name: str) -> None:
-        """Raises an error if a setting belongs to another table."""
-        if name in self._of_table("settings")[1]:
-            return
-        others = [f"{table}.{name}" for table in _PARTS[1:] if name in self._of_table(table)[1]]
-        if others:
-            raise TrainingError(
-                f'{self.algorithm} has no setting "{name}".  Write {" or ".join(others)}.'
-            )
-
+    @property
     def _batched(self) -> tuple[str, ...]:
         """Returns the names of the wrapper settings that differ between instances."""
         return tuple(name for each in self.wrappers for name in each.get("batched", ()))
@@ -500,44 +410,22 @@ class Config:
                 )
         return cls(**entries)
 
-    def _checked_table(self, table: str) -> dict[str, Any]:
-        """Returns a table with checked values. False disables an optional setting."""
-        cls, known = self._of_table(table)
-        given, checked, switched_off = getattr(self, table), {}, {}
-        for name, value in given.items():
-            if (value is None or value is False) and _is_optional(known.get(name)):
-                if getattr(cls, name, None) is not None:
-                    switched_off[name] = False
-            elif value is not None:
-                checked[name] = value
-        checked = validate(cls.__name__, known, checked)
-        if "type" in checked:
-            checked["type"] = _name_of(cls, checked["type"])
-        both = checked | switched_off
-        return {name: both[name] for name in given if name in both}
+    def _class_of(self, table: str) -> type:
+        return Scheme if table == "scheme" else type(self._default(table))
 
-    def _fields(self, table: str) -> tuple[Any, dict[str, Any]]:
-        """Returns the class that a table describes, and its fields."""
-        cls, known = self._of_table(table)
-        fields = {name: value for name, value in getattr(self, table).items() if name != "type"}
-        for name, value in fields.items():
-            if value is False and _is_optional(known[name]):
-                fields[name] = None
-        return cls, fields
-
-    def _of_table(self, table: str) -> tuple[type, dict[str, Any]]:
-        """Returns the class that a table describes, and the type of each of its settings."""
-        algorithm = _find("algorithm", self.algorithm)
+    def _default(self, table: str) -> Any:
+        """Returns the part that a table describes, with defaults."""
+        algorithm: Any = _find("algorithm", self.algorithm)
         if table == "settings":
-            return algorithm, _settings_of(algorithm)
-        if table == "scheme":
-            return Scheme, _SCHEME
-        given = getattr(self, table).get("type")
-        if given is None:
-            cls = type(getattr(algorithm(), f"default_{table}")())
-        else:
-            cls = _find(table, given)
-        return cls, {"type": str, **_settings_of(cls)}
+            return algorithm()
+        default, given = getattr(self.make_algorithm(), f"default_{table}")(), getattr(self, table)
+        cls = type(default) if given.get("type") is None else _find(table, given["type"])
+        return default if type(default) is cls else cls()
+
+    def _make(self, table: str) -> Any:
+        """Returns the part that a table describes."""
+        default = self._default(table)
+        return dataclasses.replace(default, **_arguments(type(default), getattr(self, table)))
 
 
 def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
@@ -647,9 +535,10 @@ def _tuned(algorithm: type[Algorithm]) -> dict[str, dict[str, Any]]:
 def _find(kind: str, name: Any) -> Any:
     """Returns the part with a name, ignoring case, or your own, "module:Class"."""
     known, base = _KINDS[kind]
-    if isinstance(name, str) and ":" in name:
+    text = name if isinstance(name, str) else ""
+    if ":" in text:
         try:
-            found = _entry_points.load(name, f'{kind}="{name}"')
+            found = _entry_points.load(text, f'{kind}="{name}"')
         except UnknownEnvironmentError as error:
             raise TrainingError(f"{error}") from error
         if not (isinstance(found, type) and issubclass(found, base)):
@@ -659,18 +548,17 @@ def _find(kind: str, name: Any) -> Any:
             )
         return found
     lowered = {each.lower(): each for each in known}
-    if not isinstance(name, str) or name.lower() not in lowered:
-        near = closest(name, known) if isinstance(name, str) else ""
+    if text.lower() not in lowered:
         raise TrainingError(
-            f"there is no {kind} {quoted(name)}.{near}  Choose one of {', '.join(sorted(known))};"
-            ' "module:Class" or "file.py:Class" is one of your own.'
+            f"there is no {kind} {quoted(name)}.{closest(text, known)}  Choose one of"
+            f' {", ".join(sorted(known))}; "module:Class" or "file.py:Class" is one of your own.'
         )
-    return known[lowered[name.lower()]]
+    return known[lowered[text.lower()]]
 
 
-def _name_of(part: type, given: str) -> str:
-    """Returns the name of a part that was found by the name `given`."""
-    return given if ":" in given else part.__name__
+def _full_name(kind: str, given: str) -> str:
+    """Returns the name of a part in the usual case. Own parts keep theirs."""
+    return given if ":" in f"{given}" else _find(kind, given).__name__
 
 
 def _is_optional(expected: Any) -> bool:
@@ -678,126 +566,151 @@ def _is_optional(expected: Any) -> bool:
     return types.NoneType in options(expected) and bool not in options(expected)
 
 
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+def _named(kind: str, given: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns the class and the checked table of a part, given by its name or a table."""
+    table = {"type": given} if isinstance(given, str) else given
+    if not isinstance(table, Mapping) or "type" not in table:
+        raise TrainingError(
+            f"a configuration got the {kind} {quoted(given)}; it takes a name, or a table with a"
+            " type and settings."
+        )
+    cls = _find(kind, table["type"])
+    settings = _checked(cls, table)
+    missing = [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.name in _settings_of(cls)
+        and field.name not in settings
+        and field.default is field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise TrainingError(f"the {kind} {cls.__name__} got no {' and no '.join(missing)}.")
+    return cls, settings
+
+
+def _extractor(given: Any) -> Any:
+    """Returns the extractor described by a name or a table, or one per entry of a Dict."""
+    if isinstance(given, Mapping) and "type" not in given:
+        return {name: _extractor(each) for name, each in given.items()}
+    cls, settings = _named("extractor", given)
+    return cls(**_arguments(cls, settings))
+
+
+def _place(given: Any) -> Central | Remote:
+    """Returns where collection or gradients run."""
+    if isinstance(given, Mapping) and "workers" in given:
+        hints = {"workers": int, "sync": bool, "resources": dict[str, Any]}
+        checked = validate("remote", hints, given)
+        return remote(checked.pop("workers"), **checked)
+    text = given.lower() if isinstance(given, str) else ""
+    found = re.fullmatch(r"central|remote:(\d+)(:sync|:async)?", text)
+    if found is None:
+        raise ValueError(
+            'takes "central", "remote:4" or "remote:4:async"; or, for actors of Ray,'
+            " { workers = 4, sync = false, resources = { num_cpus = 1 } }"
+        )
+    return remote(int(found[1]), sync=found[2] != ":async") if found[1] else central()
+
+
+def _checked_by(make: Callable[[Any], Any]) -> Any:
+    """Returns the type of values that `make` does not refuse."""
+
+    def check(value: Any) -> Any:
+        make(value)
+        return value
+
+    return Annotated[Any, pydantic.AfterValidator(check)]
+
+
+_EXTRACTOR, _PLACE = _checked_by(_extractor), _checked_by(_place)
+# How a file expresses fields of these types.
+_AS_WRITTEN: dict[Any, Any] = {
+    nn.RNNCellBase: Literal[tuple(_MEMORIES)],  # pyright: ignore[reportInvalidTypeForm]
+    nn.Module: _EXTRACTOR,
+    Central: _PLACE,
+    np.dtype: str,
+    np.ndarray: _NUMBERS,
+}
+# The fields that are not settings.
+_HIDDEN: dict[type, Sequence[str]] = {
+    nn.Module: ("parent", "name"),
+    Wrapper: ("env",),
+    Scheme: [field.name for field in dataclasses.fields(Config)],
+}
 
 
 @functools.cache
 def _settings_of(cls: type) -> dict[str, Any]:
     """Returns the type of each setting of a part that a file can express."""
-    known = {}
-    for name, hint in _hints(cls).items():
-        if issubclass(cls, nn.Module) and name in ("parent", "name"):
-            continue  # flax's own
-        if name == "memory":
-            known |= {"memory": Literal[tuple(MEMORIES)], "memory_size": int}  # pyright: ignore[reportInvalidTypeForm]
-        elif name in ("extractor", "critic_extractor"):
-            known[name] = _extractor
-        elif any(
-            typing.get_origin(x) is not Callable for x in options(hint) if x is not types.NoneType
-        ):
-            known[name] = hint
+    hidden = {name for base, names in _HIDDEN.items() if issubclass(cls, base) for name in names}
+    as_written = _AS_WRITTEN | ({float: _NUMBERS} if issubclass(cls, Wrapper) else {})
+    hints = typing.get_type_hints(cls, include_extras=True)
+    known: dict[str, Any] = {}
+    for kind, (_, base) in _KINDS.items():
+        if issubclass(cls, base) and kind != "algorithm":
+            in_full = pydantic.AfterValidator(functools.partial(_full_name, kind))
+            known["type"] = Annotated[Any, in_full]
+    if issubclass(cls, Wrapper):
+        known["batched"] = Sequence[str]
+    for name in (field.name for field in dataclasses.fields(cls) if field.name not in hidden):
+        hint = hints[name]
+        kinds = options(hint)
+        written = [as_written[kind] for kind in kinds if kind in as_written]
+        if {typing.get_origin(x) for x in kinds if x is not types.NoneType} != {Callable}:
+            known[name] = written[0] if written else hint
+        if nn.RNNCellBase in kinds:
+            known[f"{name}_size"] = Count
     return known
 
 
-def _extractor(given: Any) -> Any:
-    """Returns the extractor described by a name or a table, or one per entry of a Dict."""
-    if isinstance(given, str):
-        return _find("extractor", given)()
-    if not isinstance(given, Mapping):
-        raise TrainingError(
-            f"an actor got extractor={quoted(given)}; it takes a name, or a table with a type and"
-            " settings."
-        )
-    if "type" not in given:
-        return {name: _extractor(each) for name, each in given.items()}
-    cls = _find("extractor", given["type"])
-    fields = {name: value for name, value in given.items() if name != "type"}
-    return cls(**validate(cls.__name__, _settings_of(cls), fields))
+def _checked(cls: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the checked settings of a part. False disables an optional one."""
+    known, checked = _settings_of(cls), {}
+    for name, value in settings.items():
+        if (value is None or value is False) and _is_optional(known.get(name)):
+            if getattr(cls, name, None) is not None:
+                checked[name] = False
+        elif value is not None:
+            checked |= validate(cls.__name__, known, {name: value})
+    return checked
 
 
-def _place(name: str, given: Any) -> Central | Remote:
-    """Parses where collection or gradients run."""
-    if isinstance(given, str):
-        match given.lower().split(":"):
-            case ["central"]:
-                return central()
-            case ["remote", number, *rest] if rest in ([], ["sync"], ["async"]):
-                if number.isdecimal():
-                    return remote(int(number), sync=rest != ["async"])
-    elif isinstance(given, Mapping) and "workers" in given:
-        fields = {"workers": int, "sync": bool, "resources": dict[str, Any]}
-        checked = validate(name, fields, given)
-        return remote(checked.pop("workers"), **checked)
-    raise TrainingError(
-        f'a scheme got {name}={quoted(given)}.  Write "central", "remote:4" or "remote:4:async";'
-        " or, for actors of Ray, { workers = 4, sync = false, resources = { num_cpus = 1 } }."
-    )
-
-
-_PLACES = ("collection", "gradients")
-_SCHEME: dict[str, Any] = {
-    "collection": lambda given: _place("collection", given),
-    "gradients": lambda given: _place("gradients", given),
-    "update": Literal["centralized", "decentralized"],
-    "fraction_workers": float,
-    "fraction_samples": float,
-}
+def _arguments(cls: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns checked settings as the class takes them."""
+    known, arguments = _settings_of(cls), {}
+    for name, value in settings.items():
+        if name in ("type", "memory_size"):
+            continue
+        if value is False and _is_optional(known[name]):
+            arguments[name] = None
+        elif known[name] is _EXTRACTOR:
+            arguments[name] = _extractor(value)
+        elif known[name] is _PLACE:
+            arguments[name] = _place(value)
+        elif known[name] == _NUMBERS and isinstance(value, tuple):
+            arguments[name] = np.asarray(value, np.float32)
+        elif name == "memory":
+            arguments[name] = _MEMORIES[settings[name]](settings.get("memory_size", _MEMORY_SIZE))
+        else:
+            arguments[name] = value
+    return arguments
 
 
 def _checked_wrapper(given: Any) -> dict[str, Any]:
     """Returns the table of a wrapper, checked: `type`, settings, and perhaps `batched`."""
-    table = {"type": given} if isinstance(given, str) else given
-    if not isinstance(table, Mapping) or "type" not in table:
-        raise TrainingError(
-            f"a configuration got the wrapper {quoted(given)}; it takes a name, or a table with a"
-            " type and settings."
-        )
-    cls = _find("wrapper", table["type"])
-    name, known = cls.__name__, _wrapper_settings(cls)
-    settings = {key: value for key, value in table.items() if key != "type"}
-    checked = validate(name, {**known, "batched": Sequence[str]}, settings)
-    missing = [
-        field.name
-        for field in dataclasses.fields(cls)
-        if field.name in known
-        and field.name not in checked
-        and field.default is dataclasses.MISSING
-    ]
-    if missing:
-        raise TrainingError(f"the wrapper {name} got no {' and no '.join(missing)}.")
-    for each in checked.get("batched", ()):
-        is_training = issubclass(cls, _TRAINING_WRAPPERS)
-        can = [key for key, hint in known.items() if hint == _NUMBERS and is_training]
-        if each not in can or not isinstance(checked.get(each), tuple):
+    cls, settings = _named("wrapper", given)
+    for each in settings.get("batched", ()):
+        is_training = issubclass(cls, (*_TRAINING_WRAPPERS.values(),))
+        can = [name for name, x in _settings_of(cls).items() if x == _NUMBERS and is_training]
+        if each not in can or not isinstance(settings.get(each), tuple):
             what = f"a list of numbers as {', '.join(can)}" if can else "no settings"
             raise TrainingError(
-                f'the wrapper {name} got batched=["{each}"]; {what} can differ between instances.'
+                f'the wrapper {cls.__name__} got batched=["{each}"]; {what} can differ between'
+                " instances."
             )
-    return {"type": _name_of(cls, table["type"]), **checked}
+    return settings
 
 
-@functools.cache
-def _wrapper_settings(cls: type) -> dict[str, Any]:
-    """Returns the type of each setting of a wrapper that a file can express."""
-    known: dict[str, Any] = {}
-    for name, hint in _hints(cls).items():
-        if name == "dtype":
-            known["dtype"] = str
-        elif name != "env":
-            known[name] = _NUMBERS if {float, np.ndarray} & {*options(hint)} else hint
-    return known
-
-
-def _field(cls: type, name: str, value: Any) -> Any:
-    """Returns a setting as the wrapper takes it: several numbers are an array unless static."""
-    (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
-    is_array = isinstance(value, tuple) and not struct.is_static(field)
-    return np.asarray(value, np.float32) if is_array else value
-
-
-def _spread(values: Sequence[float], num_envs: Any) -> np.ndarray:
+def _spread(values: np.ndarray, num_envs: Any) -> np.ndarray:
     """Returns float32[N]: of K numbers, the first for the first N/K instances, and so on."""
-    return np.asarray(values, np.float32)[np.arange(num_envs) * len(values) // num_envs]
+    return values[np.arange(num_envs) * len(values) // num_envs]

@@ -12,21 +12,29 @@ import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from pydantic_core import core_schema
+
 
 @dataclasses.dataclass(frozen=True)
 class Range:
     """A range of numbers, for `Annotated[float, Range(...)]`."""
 
     words: str  # what a number must be, for messages
-    fits: Callable[[Any], Any]  # takes NumPy arrays, too
+    fits: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: Any) -> Any:
+        if not self.fits(value):
+            raise ValueError(self.words)
+        return value
 
 
 AT_LEAST_0 = Range("must not be below 0", lambda value: value >= 0)
 
 Count = Annotated[int, Range("must be at least 1", lambda value: value >= 1)]
-Fraction = Annotated[
-    float, Range("must be between 0 and 1", lambda value: (value >= 0) & (value <= 1))
-]
+Fraction = Annotated[float, Range("must be between 0 and 1", lambda value: 0 <= value <= 1)]
 Positive = Annotated[float, Range("must be above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, AT_LEAST_0]
 Steps = Annotated[int, AT_LEAST_0]
