@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic_core import core_schema
+import pydantic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Range:
     fits: Callable[[Any], Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+        check = pydantic.AfterValidator(self._check)
+        return check.__get_pydantic_core_schema__(source, handler)
 
     def _check(self, value: Any) -> Any:
         if not self.fits(value):
