@@ -62,8 +62,8 @@ _KINDS: dict[str, tuple[dict[str, Any], type]] = {
 }
 _MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
 _MEMORY_SIZE = 128
+_EXPRESSIBLE = int | float | str | tuple | list  # values that a file can express
 _ROWS = 200  # approximate number of rows of metrics if `report_every` is None
-_GENERAL = ("default", "continuous", "bsuite")  # tables of tuned.toml that are not for one id
 _PARTS = ("settings", "actor", "storage", "scheme")
 _TABLES = (*_PARTS, "env")
 _NUMBERS = float | Sequence[float]
@@ -225,19 +225,20 @@ class Config:
     def complete(self) -> Self:
         """Returns a copy with every setting explicit, including defaults.
 
-        A file of it describes the same training run even if a default changes.
+        A file of it describes the same training run even if a default changes. Defaults of your own
+        parts that no file can express, such as functions, remain those of the part.
         """
         tables = {}
         for table in ("settings", "actor", "storage"):
-            given, part = getattr(self, table), self._make(table)
-            if "memory" in given:
-                given = {"memory_size": _MEMORY_SIZE, **given}
-            tables[table] = {
-                name: given[name] if name in given else getattr(part, name, None)
-                for name in _settings_of(type(part))
-            }
+            part, given = self._make(table), getattr(self, table)
+            known = {name: x for name, x in vars(part).items() if isinstance(x, _EXPRESSIBLE)}
+            known |= given
             if table != "settings" and type(part) in _KINDS[table][0].values():
-                tables[table]["type"] = type(part).__name__  # own algorithms' defaults have none
+                known["type"] = type(part).__name__  # the default of your own algorithm has none
+            if "memory" in given:
+                known.setdefault("memory_size", _MEMORY_SIZE)
+            names = [name for name in _settings_of(type(part)) if name in known]
+            tables[table] = {name: known[name] for name in names}
         return self.replace(**tables, report_every=self.rows_every())
 
     @property
@@ -316,8 +317,9 @@ class Config:
                     f"the wrapper {cls.__name__} got batched={list(batched)} around {env!r:.80},"
                     " whose instances cannot differ.  Give all of them the same number."
                 )
-            for name in batched:
-                settings[name] = _spread(settings[name], num_envs)
+            for name in batched:  # an equal share of the instances for each number, in order
+                values, instances = settings[name], np.arange(num_envs or 0)
+                settings[name] = values[instances * len(values) // instances.size]
             env = env.wrap(cls, **settings)
         return env
 
@@ -506,7 +508,7 @@ def tuned() -> list[tuple[str, str]]:
         (name, id)
         for name, cls in ALGORITHMS.items()
         for id in _tuned(cls)
-        if id not in _GENERAL and not id.endswith("*")
+        if id not in ("default", "continuous", "bsuite") and not id.endswith("*")
     ]
 
 
@@ -709,8 +711,3 @@ def _checked_wrapper(given: Any) -> dict[str, Any]:
                 " instances."
             )
     return settings
-
-
-def _spread(values: np.ndarray, num_envs: Any) -> np.ndarray:
-    """Returns float32[N]: of K numbers, the first for the first N/K instances, and so on."""
-    return values[np.arange(num_envs) * len(values) // num_envs]

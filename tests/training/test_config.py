@@ -7,8 +7,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from jaxenvs import struct
 from jaxenvs.errors import TrainingError, UnknownEnvironmentError, UnknownParameterError
 from jaxenvs.factory import make_vec
 from jaxenvs.registry import registry
@@ -24,6 +26,7 @@ from jaxenvs.training import (
 )
 from jaxenvs.training.config import ALGORITHMS, Config, config_for, tuned
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
+from jaxenvs.training.optimizers import LearningRate
 from jaxenvs.training.schemes.workers import find_host_env
 from tests.ids import every_nth
 
@@ -254,6 +257,27 @@ def test_imports_are_written_if_set_and_run_when_needed():
             make()
 
 
+class Sized(nn.Module):
+    size: int
+
+
+@struct.pytree_dataclass
+class Deep(PPO):
+    learning_rate: LearningRate = optax.constant_schedule(1e-3)
+
+    def default_actor(self):
+        return ActorCritic(extractor=NatureCNN(), memory=nn.GRUCell(4), hidden_sizes=[8])
+
+
+def test_complete_config_omits_defaults_that_no_file_expresses(tmp_path):
+    config = config_for(f"{__name__}:Deep", "CartPole-v1")
+    complete = Config.read(config.complete().write(tmp_path / "a.toml"))
+    assert complete.actor["hidden_sizes"] == (8,) and "memory" not in complete.actor
+    for each in (config, complete):
+        assert each.make_actor().extractor == NatureCNN()
+        assert callable(each.make_algorithm().learning_rate)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -271,6 +295,7 @@ def test_imports_are_written_if_set_and_run_when_needed():
         ({"actor.extractor": "NatureCN"}, ('"NatureCN"', 'Close: "NatureCNN"')),
         ({"actor.extractor": 3}, ("the extractor 3", "a name, or a table")),
         ({"actor.extractor": {"type": "MLP", "hiden_sizes": [8]}}, ('Close: "hidden_sizes"',)),
+        ({"actor.extractor": f"{__name__}:Sized"}, ("the extractor Sized got no size",)),
         ({"storage.type": "Reply"}, ('"Reply"', 'Close: "Replay"', "Choose one of")),
         ({"storage.type": 3}, ("no storage 3",)),
         ({"storage.capacity": 10}, ("GAE", '"capacity"')),
