@@ -91,9 +91,7 @@ def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
     class; it is empty if the source cannot be read. It starts with the other values if the field is
     a `Literal`.
     """
-    comments: dict[str, str] = {}
-    for cls in reversed(type(env).__mro__):
-        comments |= {name: comment for name, comment in field_comments(cls).items() if comment}
+    comments = dict(field_comments(type(env)))
     for name, hint in get_type_hints(type(env)).items():
         if get_origin(hint) is Literal:
             others = [repr(value) for value in get_args(hint) if value != getattr(env, name)]
@@ -109,22 +107,24 @@ def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
 
 @functools.cache  # classes share their bases, and parsing is slow
 def field_comments(cls: type) -> dict[str, str]:
-    """Returns the comments on the lines that declare the fields of `cls`."""
+    """Returns the comments on the lines that declare the fields of `cls` and of its bases."""
+    comments: dict[str, str] = {}
+    for base in reversed(cls.__bases__):
+        comments |= field_comments(base)
     try:
         source = textwrap.dedent(inspect.getsource(cls))
     except (OSError, TypeError):  # a built-in class, or one from a prompt
-        return {}
+        return comments
     on_line = {
         token.start[0]: token.string.lstrip("# ").rstrip()
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     }
-    definition = ast.parse(source).body[0]
-    return {
-        node.target.id: on_line.get(node.end_lineno or node.lineno, "")
-        for node in getattr(definition, "body", [])
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
+    for node in getattr(ast.parse(source).body[0], "body", []):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+            comments[name] = on_line.get(node.end_lineno or 0) or comments.get(name, "")
+    return comments
 
 
 def _plain(value: object) -> str:

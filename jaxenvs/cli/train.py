@@ -16,7 +16,7 @@ from jaxenvs.cli._console import console
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
 from jaxenvs.errors import MissingExtraError, TrainingError, closest
-from jaxenvs.rendering.plots import Curve, write_learning_curves
+from jaxenvs.rendering.plots import write_learning_curves
 from jaxenvs.training import Learner, Scheme
 from jaxenvs.training.collection import WINDOW
 from jaxenvs.training.config import Config, config_for
@@ -179,42 +179,43 @@ def with_settings(config: Config, settings: Sequence[str]) -> Config:
     Raises:
         TrainingError: a setting is malformed, or there is no such setting.
     """
-    changes, own = {}, config.complete().settings
+    changes, complete = {}, vars(config.complete())
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise TrainingError(f'--set got "{setting}"; write it as name=value.')
         name = name.strip()
-        if name in _FLAGS and name not in own:
+        if name in _FLAGS and name not in complete["settings"]:
             flag = f"--{name.replace('_', '-')}"
             raise TrainingError(
                 f'--set got "{setting}", but {name} is not a hyperparameter of {config.algorithm}.'
                 f"  Pass {flag} {text.strip()}."
             )
-        changes[name] = _parse_value(text.strip())
-    return config.with_settings(_as_lists(config, changes))
+        value = _parse_value(text.strip())
+        table, _, key = name.rpartition(".")
+        known = complete.get(table or "settings")
+        is_list = isinstance(known, Mapping) and isinstance(known.get(key), tuple)
+        is_single = value is not None and not isinstance(value, list)
+        changes[name] = [value] if is_list and is_single else value  # as in hidden_sizes=64
+    return config.with_settings(changes)
 
 
 def commented(config: Config) -> str:
     """Returns the complete configuration as TOML, with a comment on each line."""
     complete = config.complete()
     parts = {
-        "": Config,
         "[settings]": type(complete.make_algorithm()),
         "[actor]": type(complete.make_actor()),
         "[storage]": type(complete.make_storage()),
         "[scheme]": Scheme,
-        "[[wrappers]]": object,
     }
-    comments, lines = {}, []
-    for line in ["", *complete.to_toml().splitlines()]:
-        if line in parts and (line or not lines):
-            comments = {}
-            for cls in reversed(parts[line].__mro__):
-                comments |= field_comments(cls)
+    comments, lines = field_comments(Config), []
+    for line in complete.to_toml().splitlines():
+        if line.startswith("["):
+            comments = field_comments(parts.get(line, object))
         comment = comments.get(line.partition(" = ")[0])
         lines.append(f"{line:<36}  # {comment}" if comment else line)
-    return "\n".join(lines[1:]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 @contextlib.contextmanager
@@ -345,9 +346,12 @@ def _print_summary(folder: Path, runs: Sequence[Run], threshold: float | None) -
         out.print(f"Solved at: {threshold}")
     try:
         if all(each[STEP].size for each in metrics):  # a signal may arrive before the first row
+            columns = {"": "episode_return"}
+            if any("evaluation_return" in each for each in metrics):
+                columns = {"training": "episode_return", "evaluation": "evaluation_return"}
             write_learning_curves(
                 folder / "learning_curve.png",
-                curves(metrics),
+                {x: [(each[STEP], each[y]) for each in metrics] for x, y in columns.items()},
                 title=f"{config.algorithm} on {config.id}",
                 threshold=threshold,
             )
@@ -357,15 +361,6 @@ def _print_summary(folder: Path, runs: Sequence[Run], threshold: float | None) -
         f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())
     )
     out.print(f"Wrote {folder}/: {written}", markup=False)
-
-
-def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
-    """Returns the curves of mean returns during training and of evaluations."""
-    drawn = {"": [(each[STEP], each["episode_return"]) for each in metrics]}
-    if not any("evaluation_return" in each for each in metrics):
-        return drawn
-    evaluated = [(each[STEP], each["evaluation_return"]) for each in metrics]
-    return {"training": drawn[""], "evaluation": evaluated}
 
 
 def best_return(metrics: Mapping[str, Any]) -> float:
@@ -399,17 +394,3 @@ def _parse_value(text: str) -> Any:
     if "," in text:
         return [_parse_value(item.strip()) for item in text.split(",") if item.strip()]
     return text
-
-
-def _as_lists(config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Wraps single values in a list if the setting is a list, as in hidden_sizes=64."""
-    complete = config.complete()
-    known_by_name = dict(complete.settings)
-    known_by_name |= {f"actor.{name}": x for name, x in complete.actor.items()}
-    known_by_name |= {f"storage.{name}": x for name, x in complete.storage.items()}
-    wrapped = {}
-    for name, value in changes.items():
-        known = known_by_name.get(name)
-        is_single = value is not None and not isinstance(value, list | tuple)
-        wrapped[name] = [value] if isinstance(known, tuple) and is_single else value
-    return wrapped
