@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import jaxenvs
 from jaxenvs._entry_points import import_module
@@ -128,8 +129,6 @@ examples:
   jaxenvs doctor --json""",
 }
 
-_ID = "an id, see `jaxenvs list`; or module:Class or file.py:Class for your own environment"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
@@ -184,49 +183,36 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("filter", nargs="?", default="", help="part of an id")
     listing.add_argument("--family", help="only this family")
     listing.add_argument("--suite", help="the ids of another JAX library, such as brax")
-    _add_import(listing)
+    _add(listing, "--import")
 
     info = _command(commands, "info", "info", "show an environment")
-    _add_id(info)
+    _add(info, "id")
+    _add(info, "--import")
 
     train = _command(commands, "train", "train", "train an agent")
-    train.add_argument(
-        *("algorithm",),
-        metavar="ALGORITHM",
-        nargs="?",
-        help="a2c, dqn, ppo, pqn, sac, td3 or vpg; or module:Class or file.py:Class for your own",
-    )
-    train.add_argument("id", metavar="ID", nargs="?", help=_ID)
-    _add_import(train)
+    own = "or module:Class or file.py:Class for your own"
+    _add(train, "algorithm", nargs="?", help=f"a2c, dqn, ppo, pqn, sac, td3 or vpg; {own}")
+    _add(train, "id", nargs="?")
+    _add(train, "--import")
     train.add_argument("--config", metavar="FILE", help="a configuration in TOML")
-    train.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="set a hyperparameter, or (actor|storage|scheme|env).NAME; can be repeated",
-    )
-    for name, what in (
-        ("--num-envs", "instances (default: tuned)"),
-        ("--unroll-length", "steps between updates (default: tuned)"),
-        ("--total-steps", "environment steps (default: tuned)"),
-        ("--report-every", "updates per row of metrics (default: about 200 rows)"),
-        ("--save-every", "environment steps between checkpoints (default: one at the end)"),
-        ("--evaluate-every", "environment steps between evaluations; keeps the best policy"),
-        ("--evaluation-episodes", "episodes per evaluation (default: 20)"),
-        ("--seeds", "train N seeds in one program, starting with --seed"),
-    ):
-        _add_number(train, name, what)
-    _add_seed(train, default=None)
-    for name, what in (("--collection", "collection"), ("--gradients", "gradients")):
-        train.add_argument(
-            name, metavar="WHERE", help=f"where {what} run: central, remote:N or remote:N:async"
-        )
-    train.add_argument(
-        "--update",
-        metavar="HOW",
-        help="decentralized: each gradient worker applies the mean to its own weights",
-    )
+    _add(train, "--set")
+    for name, what in {
+        "--num-envs": "instances (default: tuned)",
+        "--unroll-length": "steps between updates (default: tuned)",
+        "--total-steps": "environment steps (default: tuned)",
+        "--report-every": "updates per row of metrics (default: about 200 rows)",
+        "--save-every": "environment steps between checkpoints (default: one at the end)",
+        "--evaluate-every": "environment steps between evaluations; keeps the best policy",
+        "--evaluation-episodes": "episodes per evaluation (default: 20)",
+        "--seeds": "train N seeds in one program, starting with --seed",
+    }.items():
+        _add_number(train, name, help=what)
+    _add(train, "--seed", default=None, help="of everything random (default: 0)")
+    for name in ("collection", "gradients"):
+        where = f"where {name} run: central, remote:N or remote:N:async"
+        train.add_argument(f"--{name}", metavar="WHERE", help=where)
+    how = "decentralized: each gradient worker applies the mean to its own weights"
+    train.add_argument("--update", metavar="HOW", help=how)
     train.add_argument("--output", metavar="DIR", help="(default: a new one, runs/ALGORITHM/ID)")
     train.add_argument(
         "--log",
@@ -236,92 +222,75 @@ def _parser() -> argparse.ArgumentParser:
         help="also log to tensorboard or wandb; can be repeated",
     )
     train.add_argument("--resume", metavar="DIR", help="continue the run in this folder")
-    train.add_argument(
-        "--dry-run", action="store_true", help="print the complete configuration and exit"
-    )
+    _add(train, "--dry-run", help="print the complete configuration and exit")
 
     evaluate = _command(commands, "eval", "evaluate", "evaluate trained policies")
-    evaluate.add_argument("runs", metavar="RUN", nargs="+", help="an output folder of `train`")
-    _add_number(evaluate, "--episodes", "episodes per run (default: 100)", default=100)
-    _add_seed(evaluate)
-    _add_number(
-        evaluate, "--max-steps", "limit of an episode (default: the time limit, or 10,000 steps)"
-    )
-
-    _add_which(evaluate)
+    _add(evaluate, "runs")
+    _add_number(evaluate, "--episodes", default=100, help="episodes per run")
+    _add(evaluate, "--seed")
+    limit = "limit of an episode (default: the time limit, or 10,000 steps)"
+    _add_number(evaluate, "--max-steps", help=limit)
+    _add(evaluate, "--which")
 
     enjoy = _command(commands, "enjoy", "enjoy", "watch a trained policy")
     enjoy.add_argument("run", metavar="RUN", help="an output folder of `train`")
-    enjoy.add_argument(
-        *("-o", "--output"), metavar="FILE", help=".gif, .mp4 or .png (default: RUN/episode.gif)"
-    )
+    _add_file(enjoy, help=".gif, .mp4 or .png (default: RUN/episode.gif)")
     enjoy.add_argument("--window", action="store_true", help="show it on the screen instead")
-    _add_number(enjoy, "--episodes", "(default: 1)", default=1)
-    _add_which(enjoy)
+    _add_number(enjoy, "--episodes", default=1, help="episodes to play")
     _add_playing(enjoy)
 
     plot = _command(commands, "plot", "plot", "plot learning curves")
-    plot.add_argument("runs", metavar="RUN", nargs="+", help="an output folder of `train`")
-    plot.add_argument("-o", "--output", metavar="FILE", required=True, help=".png, .svg or .pdf")
-    plot.add_argument(
-        "--metric",
-        metavar="NAME",
-        default="episode_return",
-        help="a column of metrics.csv (default: episode_return)",
-    )
+    _add(plot, "runs")
+    _add_file(plot, required=True, help=".png, .svg or .pdf")
+    column = "a column of metrics.csv"
+    plot.add_argument("--metric", metavar="NAME", default="episode_return", help=column)
     plot.add_argument("--title", metavar="TEXT", help="(default: the ids)")
 
     bsuite = _command(commands, "bsuite", "bsuite", "run an agent through bsuite's experiments")
-    bsuite.add_argument(
-        "algorithm", metavar="ALGORITHM", help="a2c, dqn, ppo, pqn, sac, vpg or random"
-    )
+    _add(bsuite, "algorithm", help="a2c, dqn, ppo, pqn, sac, vpg or random")
     bsuite.add_argument("--experiments", metavar="NAMES", help="separated by commas (default: all)")
-    for name, what in (
-        ("--episodes", "episodes of each setting (default: bsuite's, 1,000 or 10,000)"),
-        ("--num-envs", "instances that each agent plays at once (default: 1, as in bsuite)"),
-        ("--unroll-length", "steps between updates"),
-    ):
-        _add_number(bsuite, name, what)
-    bsuite.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="set a hyperparameter, actor.NAME or storage.NAME; can be repeated",
-    )
-    _add_seed(bsuite)
+    for name, what in {
+        "--episodes": "episodes of each setting (default: bsuite's, 1,000 or 10,000)",
+        "--num-envs": "instances that each agent plays at once (default: 1, as in bsuite)",
+        "--unroll-length": "steps between updates",
+    }.items():
+        _add_number(bsuite, name, help=what)
+    what = "set a hyperparameter, actor.NAME or storage.NAME; can be repeated"
+    _add(bsuite, "--set", help=what)
+    _add(bsuite, "--seed")
     bsuite.add_argument("--output", metavar="DIR", help="(default: runs/bsuite/ALGORITHM)")
 
     render = _command(commands, "render", "render", "render an episode as gif, mp4 or png")
-    _add_id(render)
-    render.add_argument("-o", "--output", metavar="FILE", required=True, help=".gif, .mp4 or .png")
-    render.add_argument(
-        "--checkpoint", metavar="DIR", help="an output folder of `train` (default: random)"
-    )
-    _add_which(render)
+    _add(render, "id")
+    _add(render, "--import")
+    _add_file(render, required=True, help=".gif, .mp4 or .png")
+    run = "an output folder of `train` (default: random)"
+    render.add_argument("--checkpoint", metavar="DIR", help=run)
     _add_playing(render)
 
     tune = _command(commands, "tune", "tune", "find the fastest backend for hosted environments")
-    _add_id(tune)
-    _add_number(tune, "--num-envs", "(default: 16)", default=16)
-    _add_number(tune, "--batch-size", "results per recv (default: all)", metavar="B")
-    tune.add_argument(
-        *("--seconds",),
-        type=float,
-        metavar="S",
-        default=0.5,
-        help="measuring time per configuration (default: 0.5)",
-    )
-    tune.add_argument(
-        "--dry-run", action="store_true", help="print the table without saving the result"
-    )
+    _add(tune, "id")
+    _add(tune, "--import")
+    _add_number(tune, "--num-envs", default=16, help="environments")
+    _add_number(tune, "--batch-size", metavar="B", help="results per recv (default: all)")
+    seconds = "measuring time per configuration"
+    tune.add_argument("--seconds", type=float, metavar="S", default=0.5, help=seconds)
+    _add(tune, "--dry-run", help="print the table without saving the result")
 
     doctor = _command(commands, "doctor", "doctor", "check the installation")
-    doctor.add_argument(
-        "needed", nargs="*", metavar="NAME", help='a required part: "native" or an extra'
-    )
+    needed = 'a required part: "native" or an extra'
+    doctor.add_argument("needed", nargs="*", metavar="NAME", help=needed)
     doctor.add_argument("--json", action="store_true", help="as JSON")
     return parser
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Does not reflow descriptions and examples, and adds defaults to the help of options."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        is_value = type(action.default) in (int, float, str) and action.default != argparse.SUPPRESS
+        is_shown = is_value and action.option_strings
+        return f"{action.help} (default: %(default)s)" if is_shown else action.help or ""
 
 
 def _command(commands, name: str, module: str, summary: str) -> argparse.ArgumentParser:
@@ -331,59 +300,31 @@ def _command(commands, name: str, module: str, summary: str) -> argparse.Argumen
 
 
 def _described(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
-    """Puts the description above the options and the examples below them, without reflowing."""
+    """Puts the description above the options and the examples below them."""
     description, _, examples = _HELP[name].partition("\n\nexamples:")
     parser.description, parser.epilog = description, f"examples:{examples}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = _Formatter
     return parser
 
 
-def _add_id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help=_ID)
-    _add_import(parser)
+def _add(parser: argparse.ArgumentParser, name: str, **changes: Any) -> None:
+    """Adds an argument that several commands have."""
+    parser.add_argument(name, **{**_SHARED[name], **changes})
 
 
-def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        help="a module or a file.py that registers ids; can be repeated",
-    )
+def _add_file(parser: argparse.ArgumentParser, **settings: Any) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", **settings)
 
 
-def _add_which(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--which",
-        choices=["latest", "best"],
-        default="latest",
-        help="the last policy, or the one of the best evaluation (default: latest)",
-    )
+def _add_number(parser: argparse.ArgumentParser, name: str, **settings: Any) -> None:
+    parser.add_argument(name, **{"type": _whole_number, "metavar": "N", **settings})
 
 
 def _add_playing(parser: argparse.ArgumentParser) -> None:
-    _add_number(parser, "--max-steps", "limit of an episode (default: 1000)", default=1000)
-    parser.add_argument(
-        "--fps", type=float, metavar="N", default=30.0, help="frames per second (default: 30)"
-    )
-    _add_seed(parser)
-
-
-def _add_seed(parser: argparse.ArgumentParser, *, default: int | None = 0) -> None:
-    parser.add_argument("--seed", type=_seed, metavar="N", default=default, help="(default: 0)")
-
-
-def _add_number(
-    parser: argparse.ArgumentParser,
-    name: str,
-    what: str,
-    *,
-    default: int | None = None,
-    metavar: str = "N",
-) -> None:
-    parser.add_argument(name, type=_whole_number, metavar=metavar, default=default, help=what)
+    _add(parser, "--which")
+    _add_number(parser, "--max-steps", default=1000, help="limit of an episode")
+    parser.add_argument("--fps", type=float, metavar="N", default="30", help="frames per second")
+    _add(parser, "--seed")
 
 
 def _whole_number(text: str) -> int:
@@ -409,3 +350,33 @@ def _seed(text: str) -> int:
             f"{text} is not a valid seed; pass a number from 0 to {2**32 - 1}"
         )
     return number
+
+
+_REPEATED: dict[str, Any] = {"action": "append", "default": []}
+_SHARED: dict[str, dict[str, Any]] = {
+    "algorithm": {"metavar": "ALGORITHM"},
+    "id": {
+        "metavar": "ID",
+        "help": "an id, see `jaxenvs list`; or module:Class or file.py:Class for your own"
+        " environment",
+    },
+    "runs": {"metavar": "RUN", "nargs": "+", "help": "an output folder of `train`"},
+    "--import": {
+        "dest": "imports",
+        "metavar": "MODULE",
+        "help": "a module or a file.py that registers ids; can be repeated",
+        **_REPEATED,
+    },
+    "--set": {
+        "metavar": "NAME=VALUE",
+        "help": "set a hyperparameter, or (actor|storage|scheme|env).NAME; can be repeated",
+        **_REPEATED,
+    },
+    "--seed": {"type": _seed, "metavar": "N", "default": 0, "help": "of everything random"},
+    "--which": {
+        "choices": ["latest", "best"],
+        "default": "latest",
+        "help": "the last policy, or the one of the best evaluation",
+    },
+    "--dry-run": {"action": "store_true"},
+}
