@@ -281,7 +281,7 @@ class Config:
             try:
                 return self.wrapped(env, training=training)
             except BaseException:
-                env.close()  # pyright: ignore[reportAttributeAccessIssue] it is hosted
+                env.close()
                 raise
         batched = self._batched if training else ()
         env = self.wrapped(self.make_instance(), training=training, num_envs=number)
