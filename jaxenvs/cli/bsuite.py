@@ -14,6 +14,7 @@ from jaxenvs.cli.train import with_settings
 from jaxenvs.errors import MissingExtraError, ParameterError, TrainingError, closest
 from jaxenvs.faces.bsuite import (
     RandomAgent,
+    check_experiment,
     records_path,
     run_experiment,
     scores,
@@ -56,8 +57,11 @@ def run(options: argparse.Namespace) -> None:
     try:
         by_experiment, by_tag = scores(folder)
         if by_tag:
-            _print_scores("experiment", by_experiment)
-            _print_scores("tag", by_tag)
+            for kind, found in (("experiment", by_experiment), ("tag", by_tag)):
+                shown = table(kind, "score")
+                for each, score in found.items():
+                    shown.add_row(each, f"{score:.2f}")
+                out.print(shown)
             path = write_radar(folder / "radar.png", {own: by_tag})
             out.print(f"Wrote {path}.", markup=False)
     except MissingExtraError as error:  # the records are written
@@ -75,9 +79,9 @@ def _agent(options: argparse.Namespace) -> tuple[Callable[..., Any], int, str]:
             f'bsuite has no agent "{name}".{closest(name, AGENTS)}  Choose one of'
             f' {", ".join(AGENTS)}; "module:Class" or "file.py:Class" is an algorithm of your own.'
         )
-    episodes = (
-        "" if options.episodes is None else f"# {options.episodes} episodes of each setting\n"
-    )
+    episodes = ""
+    if options.episodes is not None:
+        episodes = f"# {options.episodes} episodes of each setting\n"
     if name == RANDOM:
         if options.set or "unroll_length" in sizes:
             raise TrainingError("bsuite got settings for the random agent, which has none.")
@@ -97,11 +101,7 @@ def _experiments(given: str | None) -> list[str]:
     if given is not None:
         names = [name.strip() for name in given.split(",") if name.strip()]
         for name in names:
-            if name not in EXPERIMENTS:
-                raise ParameterError(
-                    f'bsuite has no experiment "{name}".{closest(name, EXPERIMENTS)}'
-                    f"  It has: {', '.join(EXPERIMENTS)}."
-                )
+            check_experiment(name)
         return names
     try:
         jax.eval_shape(make("bsuite/mnist-v0").reset, jax.random.key(0))
@@ -121,10 +121,3 @@ def _write_agent(path: Path, text: str) -> None:
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def _print_scores(name: str, found: dict[str, float]) -> None:
-    shown = table(name, "score")
-    for each, score in found.items():
-        shown.add_row(each, f"{score:.2f}")
-    console().print(shown)

@@ -14,7 +14,7 @@ import csv
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 from unittest import mock
 
 import chex
@@ -28,7 +28,7 @@ from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import ParameterError, WrapperError, check_integer, closest, missing_extra
 from jaxenvs.factory import make
 from jaxenvs.vector.vectorize import vectorize
-from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv
+from jaxenvs.wrappers.vector import InstanceView, View, WrappedVectorEnv
 
 Row = dict[str, float]  # a line of bsuite's records: column -> number
 S = TypeVar("S")
@@ -86,19 +86,12 @@ _COUNTS: dict[str, Counts] = {
 class Records:
     """The episodes that an agent has finished, as sums of C quantities.
 
-    The quantities are the number of episodes, length, return, and those of `Counts`.
+    The quantities are length, return, and those of `Counts`.
     """
 
-    table: jax.Array  # float32[R, 3, C], for each recorded episode: `since`, its sums, and `best`
-    rows: jax.Array  # int32[], recorded so far
-    episodes: jax.Array  # int32[], finished so far
-    since: jax.Array  # float32[C], sums over the episodes since the last row, to keep them exact
-    best: jax.Array  # float32[C], largest sums of an episode, at least 0
+    table: jax.Array  # float32[E, C], the episodes in the order in which they ended
+    episodes: jax.Array  # int32[], finished so far; those after the first E are not recorded
     running: jax.Array  # float32[N, C], of the current episodes
-
-    if TYPE_CHECKING:  # chex adds `replace` at run time
-
-        def replace(self, **changes: Any) -> Self: ...
 
 
 @chex.dataclass(frozen=True)
@@ -109,7 +102,7 @@ class RecordedState:
     records: Records
 
 
-class RecordBsuite(Wrapper[RecordedState]):
+class RecordBsuite(View, Wrapper[RecordedState]):
     """Records episodes in the state of a batch, for bsuite's scores.
 
     Wrap a batch: `vectorize(env, 1).wrap(RecordBsuite, "catch")`. The `env` is a setting of the
@@ -128,10 +121,7 @@ class RecordBsuite(Wrapper[RecordedState]):
     def wrap_batch(
         cls, batch: VectorEnv, experiment: str, num_episodes: int | None = None
     ) -> "RecordedVectorEnv":
-        if experiment not in EXPERIMENTS:
-            raise WrapperError(
-                f'bsuite has no experiment "{experiment}".{closest(experiment, EXPERIMENTS)}'
-            )
+        check_experiment(experiment)
         if batch.autoreset_mode != "same_step":
             raise WrapperError(
                 f'RecordBsuite got a batch with autoreset_mode="{batch.autoreset_mode}"; it takes'
@@ -151,12 +141,6 @@ class RecordBsuite(Wrapper[RecordedState]):
                 " reset.  Wrap a batch: vectorize(env, 1).wrap(RecordBsuite, ...)."
             )
 
-    def reset(self, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
-
 
 @struct.pytree_dataclass
 class RecordedVectorEnv(WrappedVectorEnv):
@@ -166,15 +150,12 @@ class RecordedVectorEnv(WrappedVectorEnv):
 
     def reset(self, key: chex.PRNGKey) -> tuple[RecordedState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        counts, timestep = _take_counts(timestep)
-        num_envs, columns = counts.shape[0], 3 + counts.shape[1]
+        sums, timestep = _take_sums(timestep)
+        last = recorded_episodes(self.wrapper.num_episodes)[-1]  # pyright: ignore[reportArgumentType]
         records = Records(
-            table=jnp.zeros((len(self._recorded()), 3, columns), jnp.float32),
-            rows=jnp.int32(0),
+            table=jnp.zeros((last, sums.shape[1]), jnp.float32),
             episodes=jnp.int32(0),
-            since=jnp.zeros(columns, jnp.float32),
-            best=jnp.zeros(columns, jnp.float32),
-            running=jnp.zeros((num_envs, columns), jnp.float32),
+            running=jnp.zeros_like(sums),
         )
         return RecordedState(inner=inner, records=records), timestep
 
@@ -182,26 +163,22 @@ class RecordedVectorEnv(WrappedVectorEnv):
         self, state: RecordedState, action: Any, key: chex.PRNGKey
     ) -> tuple[RecordedState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
-        counts, timestep = _take_counts(timestep)
-        done, reward = timestep.done, timestep.reward.astype(jnp.float32)
-        added = jnp.stack([done.astype(jnp.float32), jnp.ones_like(reward), reward], axis=1)
-        sums = state.records.running + jnp.concatenate([added, counts], axis=1)
-        recorded = jnp.asarray(self._recorded())
+        added, timestep = _take_sums(timestep)
+        records, done = state.records, timestep.done
+        sums = records.running + added
         # Episodes that end in the same step count in the order of their instances.
-        records, _ = jax.lax.scan(
-            lambda records, row: (_add_episode(records, recorded, *row), None),
-            state.records,
-            (done, sums),
+        episodes = records.episodes + jnp.cumsum(done, dtype=jnp.int32)
+        rows = jnp.where(done, episodes - 1, len(records.table))  # no row
+        records = Records(
+            table=records.table.at[rows].set(sums, mode="drop"),
+            episodes=episodes[-1],
+            running=jnp.where(done[:, None], 0.0, sums),
         )
-        records = records.replace(running=jnp.where(done[:, None], 0.0, sums))
         return RecordedState(inner=inner, records=records), timestep
-
-    def _recorded(self) -> np.ndarray:
-        return recorded_episodes(self.wrapper.num_episodes)  # pyright: ignore[reportArgumentType]
 
 
 class _CountSteps(Wrapper[Any]):
-    """Adds what a step contributes to bsuite's columns to `info`, as "bsuite", float32[C - 3]."""
+    """Adds what a step contributes to bsuite's columns to `info`, as "bsuite", float32[C - 2]."""
 
     experiment: str = struct.static()
 
@@ -230,33 +207,16 @@ def _counts_of(experiment: str) -> Counts:
     return _COUNTS[EXPERIMENTS[experiment].task]
 
 
-def _take_counts(timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
-    """Returns the counts of the step, float32[N, C - 3], and the timestep without them."""
-    counts = timestep.final_info["bsuite"]
+def _take_sums(timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
+    """Returns what the step adds to the sums, float32[N, C], and the timestep without counts."""
+    reward = timestep.reward.astype(jnp.float32)
+    own = jnp.stack([jnp.ones_like(reward), reward], axis=1)
+    sums = jnp.concatenate([own, timestep.final_info["bsuite"]], axis=1)
     infos = {
         name: {key: value for key, value in infos.items() if key != "bsuite"}
         for name, infos in (("info", timestep.info), ("final_info", timestep.final_info))
     }
-    return counts, timestep.replace(**infos)
-
-
-def _add_episode(
-    records: Records, recorded: jax.Array, ended: jax.Array, sums: jax.Array
-) -> Records:
-    """Adds the episode of one instance, if it ended, and a row if the episode is `recorded`."""
-    episodes = records.episodes + ended.astype(jnp.int32)
-    since = jnp.where(ended, records.since + sums, records.since)
-    best = jnp.where(ended, jnp.maximum(records.best, sums), records.best)
-    is_row = ended & (episodes == recorded[records.rows])
-    old = records.table[records.rows]
-    row = jnp.where(is_row, jnp.stack([since, sums, best]), old)
-    return records.replace(
-        table=records.table.at[records.rows].set(row),
-        rows=records.rows + is_row.astype(jnp.int32),
-        episodes=episodes,
-        since=jnp.where(is_row, 0.0, since),
-        best=best,
-    )
+    return sums, timestep.replace(**infos)
 
 
 @functools.cache
@@ -284,22 +244,24 @@ def records_of(state: chex.ArrayTree) -> Records:
 
 def to_rows(experiment: str, records: Records) -> list[Row]:
     """Returns the rows of one agent's records, with bsuite's names of columns."""
-    table = np.asarray(records.table, np.float64)[: int(records.rows)]
-    total, last, best = np.cumsum(table[:, 0], axis=0), table[:, 1], table[:, 2]
+    ends = recorded_episodes(len(records.table))
+    ends = ends[ends <= int(records.episodes)]
+    each = np.asarray(records.table, np.float64)
+    total = np.cumsum(each, axis=0)
     columns = {
-        "steps": total[:, 1],
-        "episode": total[:, 0],
-        "total_return": total[:, 2],
-        "episode_len": last[:, 1],
-        "episode_return": last[:, 2],
+        "steps": total[:, 0],
+        "episode": np.arange(1, len(each) + 1),
+        "total_return": total[:, 1],
+        "episode_len": each[:, 0],
+        "episode_return": each[:, 1],
     }
-    for i, name in enumerate(_counts_of(experiment), start=3):
+    for i, name in enumerate(_counts_of(experiment), start=2):
         columns[name] = total[:, i]
     if "cartpole" in experiment:
-        columns["best_episode"] = best[:, 3]
+        columns["best_episode"] = np.maximum.accumulate(each[:, 2].clip(0))
     return [
         {name: int(x[i]) if name in _INTEGERS else float(x[i]) for name, x in columns.items()}
-        for i in range(len(table))
+        for i in ends - 1
     ]
 
 
@@ -363,27 +325,25 @@ def run_experiment(
         WrapperError: there is no such experiment.
         ParameterError: there is no such setting, or MNIST's images are missing.
     """
-    names = [name for name, _ in settings(experiment, numbers)]
-    agents = []
-    for _, env in settings(experiment, numbers):
-        batch = vectorize(env, num_envs).wrap(RecordBsuite, experiment, num_episodes)
-        agents.append(make_agent(batch))
-    groups: dict[Any, list[int]] = {}
-    for i, agent in enumerate(agents):
+    agents = {
+        name: make_agent(vectorize(env, num_envs).wrap(RecordBsuite, experiment, num_episodes))
+        for name, env in settings(experiment, numbers)
+    }
+    groups: dict[Any, list[str]] = {}
+    for name, agent in agents.items():
         leaves, structure = jax.tree.flatten(agent)
         shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-        groups.setdefault((structure, shapes), []).append(i)
+        groups.setdefault((structure, shapes), []).append(name)
     rows: dict[str, list[Row]] = {}
-    for (structure, _), members in groups.items():
-        leaves, axes = _stack([jax.tree.leaves(agents[i]) for i in members])
+    for (structure, _), names in groups.items():
+        leaves, axes = _stack([jax.tree.leaves(agents[name]) for name in names])
         keys = jax.vmap(jax.random.fold_in, (None, 0))(
-            prng.as_typed_key(key), jnp.array([int(names[i].split("/")[1]) for i in members])
+            prng.as_typed_key(key), jnp.array([int(name.split("/")[1]) for name in names])
         )
         played = jax.device_get(_play(leaves, keys, structure=structure, axes=axes))
-        for j, i in enumerate(members):
-            own = jax.tree.map(lambda x, j=j: x[j], played)
-            rows[names[i]] = to_rows(experiment, own)
-    return {name: rows[name] for name in names}
+        for i, name in enumerate(names):
+            rows[name] = to_rows(experiment, jax.tree.map(lambda x, i=i: x[i], played))
+    return {name: rows[name] for name in agents}
 
 
 def settings(
@@ -393,10 +353,7 @@ def settings(
 
     Bandits hold their rewards as an array, so that all of them share a program.
     """
-    if experiment not in EXPERIMENTS:
-        raise WrapperError(
-            f'bsuite has no experiment "{experiment}".{closest(experiment, EXPERIMENTS)}'
-        )
+    check_experiment(experiment)
     count = len(EXPERIMENTS[experiment].settings)
     found = []
     for number in range(count) if numbers is None else numbers:
@@ -410,6 +367,15 @@ def settings(
             env = env.replace(rewards=rewards, mapping_seed=0)
         found.append((f"{experiment}/{number}", env))
     return found
+
+
+def check_experiment(name: str) -> None:
+    """Raises WrapperError if bsuite has no such experiment."""
+    if name not in EXPERIMENTS:
+        raise WrapperError(
+            f'bsuite has no experiment "{name}".{closest(name, EXPERIMENTS)}'
+            f"  It has: {', '.join(EXPERIMENTS)}."
+        )
 
 
 def _stack(rows: list[list[Any]]) -> tuple[list[Any], tuple[int | None, ...]]:
@@ -433,17 +399,14 @@ def _play(leaves: list[Any], keys: chex.PRNGKey, *, structure: Any, axes: Any) -
     def update(leaves: list[Any], state: Any) -> Any:
         return jax.tree.unflatten(structure, leaves).update(state)[0]
 
-    over_agents = functools.partial(jax.vmap, in_axes=(list(axes), 0))
-
     def is_playing(states: Any) -> jax.Array:
         records = records_of(states)
-        return jnp.any(records.rows < records.table.shape[1])
+        return jnp.any(records.episodes < records.table.shape[1])
 
+    over_agents = functools.partial(jax.vmap, in_axes=(list(axes), 0))
     states = over_agents(init)(leaves, keys)
-    states = jax.lax.while_loop(
-        is_playing, lambda states: over_agents(update)(leaves, states), states
-    )
-    return records_of(states)
+    step = functools.partial(over_agents(update), leaves)
+    return records_of(jax.lax.while_loop(is_playing, step, states))
 
 
 # Files and scores.
