@@ -1,6 +1,6 @@
 """Copying and pickling of objects that own device memory, as `gymnasium.utils.EzPickle` does it."""
 
-from typing import Any
+from typing import Any, Self
 
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import PoolError
@@ -10,12 +10,17 @@ from jaxenvs.faces._runner import device_name, parse_device
 class EzPickleMixin:
     """Pickles an object as its constructor's arguments, with the current parameters.
 
-    A copy has not been reset. Subclasses keep the arguments in `_options`.
+    A copy has not been reset.
     """
 
     env: Any
     spec: Any = None
     _options: dict[str, Any]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        self = super().__new__(cls)
+        self._options = options
+        return self
 
     def __reduce__(self) -> Any:
         if not isinstance(self.env, VectorEnv):
@@ -23,8 +28,8 @@ class EzPickleMixin:
                 f"{self!r} cannot be copied or pickled: its pool owns processes or threads."
                 "  Make another one with make_pool."
             )
-        options = {**self._options, "device": device_name(self._options["device"])}
-        if "spec" in options:
+        options = {**self._options, "device": device_name(self._options.get("device"))}
+        if self.spec is not None:
             options["spec"] = self.spec
         return _rebuild, (type(self), self.env, options)
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxenvs.errors import AlreadyPendingError, ClosedError, NothingPendingError, ParameterError
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._seeds import parse_seeds
+from jaxenvs.faces._single import info_row
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -20,6 +21,8 @@ _POOL_INFOS = ("env_id", "elapsed_step", "restarted")  # the infos that a pool a
 
 class PoolRunner:
     """Runs a pool as `BatchRunner` runs a native batch."""
+
+    has_info = True
 
     def __init__(self, pool: "Pool") -> None:
         self.env = pool
@@ -52,6 +55,22 @@ class PoolRunner:
         with gymnasium_errors("step"):
             return _to_timestep(self.env.step(actions))
 
+    def render(self) -> list[np.ndarray]:
+        """Returns a frame of each environment, uint8[H, W, 3].
+
+        Raises:
+            ParameterError: the environments return no frames.
+        """
+        with gymnasium_errors("render"):
+            frames = self.env.render()
+        if any(frame is None for frame in frames):
+            raise ParameterError(
+                f"{self.env!r} returned no frames, because its environments have"
+                f" render_mode={self.env.render_mode!r}.  Make them with"
+                ' render_mode="rgb_array".'
+            )
+        return [np.asarray(frame) for frame in frames]
+
     def close(self) -> None:
         """Closes the pool."""
         self.env.close()
@@ -65,36 +84,6 @@ class PoolRunner:
         return parse_seeds(seed, self.num_envs, bits=63)
 
 
-class ClassicPool:
-    """A pool with the attributes of `GymVectorEnv` that the classic interface uses."""
-
-    def __init__(self, pool: "Pool") -> None:
-        self.runner = PoolRunner(pool)
-        self.env = pool
-        self.num_envs = pool.num_envs
-        self.single_observation_space = pool.single_observation_space
-        self.single_action_space = pool.single_action_space
-        self.observation_space = pool.observation_space
-        self.action_space = pool.action_space
-        self.call, self.get_attr, self.set_attr = pool.call, pool.get_attr, pool.set_attr
-        self.close = pool.close
-        self._has_info = True
-
-    def _to_output(self, tree: Any) -> Any:
-        return tree
-
-    def _render_all(self) -> tuple[np.ndarray, ...]:
-        with gymnasium_errors("render"):
-            frames = self.env.render()
-        if any(frame is None for frame in frames):
-            raise ParameterError(
-                f"{self.env!r} returned no frames, because its environments have"
-                f" render_mode={self.env.render_mode!r}.  Make them with"
-                ' render_mode="rgb_array".'
-            )
-        return tuple(np.asarray(frame) for frame in frames)
-
-
 def classic_pool_infos(
     autoreset_mode: str, timestep: HostTimeStep
 ) -> Callable[[], list[dict[str, Any]]]:
@@ -105,7 +94,7 @@ def classic_pool_infos(
     truncated_only = timestep.truncated & ~timestep.terminated
 
     def make() -> list[dict[str, Any]]:
-        rows = [_info_row(infos, i) for i in range(num_envs)]
+        rows = [info_row(infos, i) for i in range(num_envs)]
         for i in np.flatnonzero(done).tolist():
             final_observation = rows[i].pop("final_obs", None)
             final_info = rows[i].pop("final_info", {})
@@ -130,23 +119,6 @@ def gymnasium_errors(name: str) -> Iterator[None]:
         raise gymnasium.error.AlreadyPendingCallError(str(error), name) from error
     except NothingPendingError as error:
         raise gymnasium.error.NoAsyncCallError(str(error), name) from error
-
-
-def _info_row(infos: Mapping[str, Any], i: int) -> dict[str, Any]:
-    """Returns the info of one environment."""
-    row = {}
-    for name, value in infos.items():
-        mask = infos.get(f"_{name}")
-        if mask is None or not mask[i]:  # `name` is a mask, or environment i has no such info
-            continue
-        row[name] = _info_row(value, i) if isinstance(value, dict) else _value_row(value, i)
-    return row
-
-
-def _value_row(value: Any, i: int) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_value_row(part, i) for part in value)
-    return value[i]
 
 
 def _to_timestep(batch: Any) -> HostTimeStep:

@@ -1,5 +1,6 @@
 """The class that runs a native `VectorEnv` for every NumPy interface."""
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -75,6 +76,11 @@ class BatchRunner:
             self._programs.wait(self._out)
         self._pending = self._out = self._programs = self._sender = self._sent = None
         self._closed = True
+
+    @functools.cached_property
+    def has_info(self) -> bool:
+        """Whether timesteps have infos."""
+        return bool(jax.eval_shape(self.env.reset, jax.random.key(0))[1].info)
 
     @property
     def has_state(self) -> bool:
@@ -193,8 +199,9 @@ class BatchRunner:
             read=lambda name: cast(read(name)) if name == "final_observation" else read(name),
         )
 
-    def render(self, indices: Sequence[int]) -> np.ndarray:
-        """Returns frames of the instances `indices`: uint8[len(indices), H, W, 3]."""
+    def render(self, indices: Sequence[int] | None = None) -> np.ndarray:
+        """Returns frames of the instances `indices`, or of all: uint8[len(indices), H, W, 3]."""
+        indices = range(self.num_envs) if indices is None else indices
         self.check_ready("render")
         if self._programs is None:
             raise gymnasium.error.ResetNeeded("render was called before reset.  Call reset first.")

@@ -1,5 +1,6 @@
 """A single instance, run as a batch of one."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -7,14 +8,13 @@ import jax
 import numpy as np
 
 from jaxenvs.errors import ActionError
-from jaxenvs.faces._host_timestep import HostTimeStep
 
 
-def step_single(runner: Any, space: gymnasium.Space, action: Any) -> HostTimeStep:
-    """Takes one action in a runner of one instance.
+def step_single(step: Callable[[Any], Any], space: gymnasium.Space, action: Any) -> Any:
+    """Takes one action in a batch of one instance. Returns the result of `step`.
 
     Args:
-        runner: a `BatchRunner` or `PoolRunner` with `num_envs` 1.
+        step: takes the actions of the batch.
         space: the space of one action.
         action: the action, without a batch axis.
 
@@ -22,7 +22,7 @@ def step_single(runner: Any, space: gymnasium.Space, action: Any) -> HostTimeSte
         ActionError: the action does not fit; the message is about one action, not about a batch.
     """
     try:
-        return runner.step(_add_batch_axis(space, action))
+        return step(_add_batch_axis(space, action))
     except ActionError:
         raise ActionError(
             f"step got the action {action!r}; expected a member of {space}.  Clip an action that is"
@@ -45,6 +45,23 @@ def only_row(space: gymnasium.Space, batch: Any) -> Any:
     if isinstance(space, gymnasium.spaces.Discrete) and isinstance(batch, np.ndarray):
         return np.int64(batch[0])
     return batch[0, ...]  # [0] would turn an array without other axes into a number
+
+
+def info_row(infos: Mapping[str, Any], i: int) -> dict[str, Any]:
+    """Returns the info of instance i, given Gymnasium's infos of a batch."""
+    row = {}
+    for name, value in infos.items():
+        mask = infos.get(f"_{name}")
+        if mask is None or not mask[i]:  # `name` is a mask, or instance i has no such info
+            continue
+        row[name] = info_row(value, i) if isinstance(value, dict) else _value_row(value, i)
+    return row
+
+
+def _value_row(value: Any, i: int) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_value_row(part, i) for part in value)
+    return value[i]
 
 
 def _add_batch_axis(space: gymnasium.Space, action: Any) -> Any:

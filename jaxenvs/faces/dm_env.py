@@ -123,7 +123,6 @@ class _DmBase(EzPickleMixin, _Environment):
         validate: bool = True,
         device: jax.Device | None = None,
     ) -> None:
-        self._options = {"seed": seed, "validate": validate, "device": device}
         self.runner: BatchRunner | PoolRunner
         self._make_spec: Any
         self._is_native = isinstance(env, VectorEnv)
@@ -198,10 +197,10 @@ class DmEnv(_DmBase):
         if not self._has_state:
             return self.reset()
         if self._last_action is not None:
-            timestep = step_single(self.runner, self._action_space, self._last_action)
+            timestep = step_single(self.runner.step, self._action_space, self._last_action)
             self._last_action = None
             return dm_env.restart(take_rows(timestep.observation))
-        timestep = step_single(self.runner, self._action_space, action)
+        timestep = step_single(self.runner.step, self._action_space, action)
         reward, observation = float(timestep.reward[0]), take_rows(timestep.observation)
         if np.any(self._restarted(timestep)):
             return dm_env.restart(observation)

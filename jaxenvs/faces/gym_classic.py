@@ -19,8 +19,10 @@ from jaxenvs.errors import ParameterError, closest
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._lazy_infos import LazyInfoList
 from jaxenvs.faces._pickling import EzPickleMixin
-from jaxenvs.faces._pool_runner import ClassicPool, classic_pool_infos
+from jaxenvs.faces._pool_runner import PoolRunner, classic_pool_infos
+from jaxenvs.faces._runner import BatchRunner
 from jaxenvs.faces._single import step_single, take_rows
+from jaxenvs.faces._torch import output_converter
 from jaxenvs.faces.gym_vector_env import RENDER_FPS, GymVectorEnv
 from jaxenvs.rendering.window import Window, mosaic
 
@@ -50,12 +52,14 @@ class _ClassicBase(EzPickleMixin):
         self.render_mode = "human" if render_mode is None else _parse_render_mode(render_mode)
         self.spec = spec
         self._batch: Any
+        self._runner: BatchRunner | PoolRunner
+        self._to_output = output_converter(output)
         if isinstance(env, VectorEnv):
-            self._batch = GymVectorEnv(env, output=output, validate=validate, device=device)
-            self._options = {**self._batch._options, "seed": seed, "render_mode": render_mode}
+            self._batch = GymVectorEnv(env, validate=validate, device=device)
+            self._runner = self._batch.runner
             self._infos_function: Any = lambda timestep: functools.partial(self._infos, timestep)
         else:
-            self._batch = ClassicPool(env)
+            self._batch, self._runner = env, PoolRunner(env)
             self._infos_function = functools.partial(classic_pool_infos, env.autoreset_mode)
         self._is_same_step = env.autoreset_mode == "same_step"
         self._seeds: list[int] | None = None
@@ -69,7 +73,7 @@ class _ClassicBase(EzPickleMixin):
     @property
     def env(self) -> "VectorEnv | Pool":
         """The native environment, with its current parameters; or the pool."""
-        return self._batch.env
+        return self._runner.env
 
     @property
     def unwrapped(self) -> Self:
@@ -90,7 +94,7 @@ class _ClassicBase(EzPickleMixin):
         Raises:
             SeedError: a seed is invalid, or the number of seeds is not N.
         """
-        seeds: list[int] = self._batch.runner.parse_seeds(seed)
+        seeds = self._runner.parse_seeds(seed)
         self._seeds = [*seeds]
         return seeds
 
@@ -109,9 +113,9 @@ class _ClassicBase(EzPickleMixin):
             MissingExtraError: the window needs pygame, which is not installed.
         """
         mode = self.render_mode if mode is None else _parse_render_mode(mode)
-        frames = self._batch._render_all()
+        frames = self._runner.render()
         if mode == "rgb_array":
-            return self._select(frames)
+            return self._select(tuple(frames))
         self._window.show(mosaic(frames))
         return None
 
@@ -132,17 +136,16 @@ class _ClassicBase(EzPickleMixin):
 
     def _reset(self) -> Any:
         seeds, self._seeds = self._seeds, None
-        return self._batch._to_output(self._batch.runner.reset(seeds).observation)
+        return self._to_output(self._runner.reset(seeds).observation)
 
     def _infos(self, timestep: HostTimeStep) -> list[dict[str, Any]]:
-        to_output = self._batch._to_output
         infos: list[dict[str, Any]] = [{} for _ in range(self._batch.num_envs)]
         for name, value in timestep.final_info.items():
-            value = to_output(value)
+            value = self._to_output(value)
             for i, info in enumerate(infos):
                 info[name] = take_rows(value, i)
         if timestep.any_done:
-            final = to_output(timestep.final_observation) if self._is_same_step else None
+            final = self._to_output(timestep.final_observation) if self._is_same_step else None
             for i in np.flatnonzero(timestep.terminated | timestep.truncated).tolist():
                 infos[i]["TimeLimit.truncated"] = not timestep.terminated[i]
                 if self._is_same_step:
@@ -192,20 +195,20 @@ class ClassicVectorEnv(_ClassicBase):
         Raises:
             ActionError: the actions do not fit; no step was taken.
         """
-        return self._to_step_result(self._batch.runner.step(actions))
+        return self._to_step_result(self._runner.step(actions))
 
     def step_async(self, actions: Any) -> None:
         """Starts a step, and returns before a long one ends."""
-        self._batch.runner.send(actions, "step_async")
+        self._runner.send(actions, "step_async")
 
     def step_wait(self) -> tuple[Any, Any, Any, LazyInfoList]:
         """Waits for the step in flight and returns the result of `step`."""
-        return self._to_step_result(self._batch.runner.receive())
+        return self._to_step_result(self._runner.receive())
 
     def _to_step_result(self, timestep: HostTimeStep) -> tuple[Any, Any, Any, LazyInfoList]:
         done = timestep.terminated | timestep.truncated
         infos = LazyInfoList(self.num_envs, self._infos_function(timestep))
-        to_output = self._batch._to_output
+        to_output = self._to_output
         return to_output(timestep.observation), to_output(timestep.reward), to_output(done), infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -266,10 +269,10 @@ class ClassicEnv(_ClassicBase):
         Raises:
             ActionError: the action does not fit.
         """
-        timestep = step_single(self._batch.runner, self.action_space, action)
-        has_info = timestep.any_done or self._batch._has_info
+        timestep = step_single(self._runner.step, self.action_space, action)
+        has_info = timestep.any_done or self._runner.has_info
         info = self._infos_function(timestep)()[0] if has_info else {}
-        observation = take_rows(self._batch._to_output(timestep.observation))
+        observation = take_rows(self._to_output(timestep.observation))
         return observation, float(timestep.reward[0]), timestep.any_done, info
 
     def _select(self, batch: Any) -> Any:

@@ -8,7 +8,7 @@ import jax
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._reset_options import parse_options
-from jaxenvs.faces._single import only_row, step_single
+from jaxenvs.faces._single import info_row, only_row, step_single
 from jaxenvs.faces.gym_vector_env import RENDER_FPS, RENDER_MODES, GymVectorEnv, with_limit_of
 
 
@@ -36,7 +36,6 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
         self._batch = GymVectorEnv(
             env, render_mode=render_mode, output=output, validate=validate, device=device
         )
-        self._options = {**self._batch._options, "seed": seed}
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
         self.render_mode = render_mode
@@ -66,14 +65,15 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
             SeedError: the seed is invalid.
             ParameterError: there is no such option, or it is not a number.
         """
-        params = parse_options(self.env, options)
+        parse_options(self.env, options)  # refuses those of batches
         seed = self._initial_seed if seed is None else seed
         if seed is not None:
             (seed,) = self._batch.runner.parse_seeds([seed])
-        observations, infos = self._batch._reset(seed, None, params)
+        seeds = None if seed is None else [seed]
+        observations, infos = self._batch.reset(seed=seeds, options=options)
         self._initial_seed = None
         super().reset(seed=seed)  # seeds `env.np_random`
-        return only_row(self.observation_space, observations), _only_info(infos)
+        return only_row(self.observation_space, observations), info_row(infos, 0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes one action.
@@ -85,14 +85,15 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
         Raises:
             ActionError: the action does not fit.
         """
-        timestep = step_single(self._batch.runner, self.action_space, action)
-        observations, rewards, terminated, truncated, infos = self._batch._to_step_result(timestep)
+        observations, rewards, terminated, truncated, infos = step_single(
+            self._batch.step, self.action_space, action
+        )
         return (
             only_row(self.observation_space, observations),
             float(rewards[0]),
             bool(terminated[0]),
             bool(truncated[0]),
-            _only_info(infos),
+            info_row(infos, 0),
         )
 
     def render(self) -> Any:
@@ -135,12 +136,3 @@ def innermost(env: VectorEnv) -> Environment:
     while not isinstance(part, Environment):
         part = part.env
     return part.unwrapped
-
-
-def _only_info(infos: dict[str, Any]) -> dict[str, Any]:
-    """Returns the info of the only instance."""
-    return {
-        name: _only_info(value) if isinstance(value, dict) else value[0]
-        for name, value in infos.items()
-        if f"_{name}" in infos and infos[f"_{name}"][0]
-    }

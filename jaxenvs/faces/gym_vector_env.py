@@ -1,7 +1,7 @@
 """A native batch as a Gymnasium vector environment."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -24,7 +24,7 @@ from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._reset_options import parse_options
 from jaxenvs.faces._runner import BatchRunner, copy_arrays
-from jaxenvs.faces._torch import torch_converter
+from jaxenvs.faces._torch import output_converter
 from jaxenvs.rendering.window import Window, mosaic
 from jaxenvs.vector.vectorize import VectorizedEnv
 
@@ -53,14 +53,6 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         device: jax.Device | None = None,
         spec: Any = None,
     ) -> None:
-        self._options = {
-            "seed": seed,
-            "render_mode": render_mode,
-            "output": output,
-            "validate": validate,
-            "device": device,
-            "spec": spec,
-        }
         self.runner = BatchRunner(env, device=device, validate=validate)
         self.num_envs = env.num_envs
         self._set_spaces()
@@ -76,12 +68,12 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         }
         self._initial_seed = seed
         self._is_same_step = env.autoreset_mode == "same_step"
-        self._has_info = bool(jax.eval_shape(env.reset, jax.random.key(0))[1].info)
-        self._to_torch = torch_converter() if output == "torch" else None
+        self._has_info = self.runner.has_info
+        self._to_output = output_converter(output)
         self._window = Window(RENDER_FPS)
         self._frames: list[list[np.ndarray]] = [[] for _ in range(env.num_envs)]
         self._done = np.zeros(env.num_envs, bool)  # in the previous step
-        self._reset_result: HostTimeStep | None = None  # of `async_reset`, for `recv`
+        self._reset_result: tuple[Any, dict[str, Any]] | None = None  # of `async_reset`, for `recv`
 
     @property
     def env(self) -> VectorEnv:
@@ -127,24 +119,6 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         mask = self._parse_mask(options)
         if not self.runner.has_state:
             mask = None
-        return self._reset(seed, mask, params)
-
-    def _reset(
-        self, seed: Any, mask: np.ndarray | None, params: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        timestep = self._start_episodes(seed, mask, params)
-        return self._to_output(timestep.observation), self._add_masks(timestep.info, mask)
-
-    def _start_episodes(
-        self, seed: Any, mask: np.ndarray | None = None, params: Mapping[str, Any] | None = None
-    ) -> HostTimeStep:
-        """Implements `reset`, but returns the timestep.
-
-        Args:
-            seed: see `reset`.
-            mask: the instances to reset; None for all.
-            params: parameters of the environment that this reset replaces.
-        """
         seed = self._initial_seed if seed is None else seed
         seeds = None if seed is None else self.runner.parse_seeds(seed)
         timestep = self.runner.reset(seeds, mask, params)
@@ -155,7 +129,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             started = np.ones(self.num_envs, bool) if mask is None else mask
             self._done[started] = False
             self._update_frames(started, started)
-        return timestep
+        return self._to_output(timestep.observation), self._add_masks(timestep.info, mask)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Takes one action in every instance.
@@ -192,8 +166,8 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         infos: dict[str, Any] = {}
         if self._has_info or (any_done and self._is_same_step):
             infos = self._step_infos(timestep, terminated | truncated if any_done else None)
-        if self._to_torch is not None:
-            parts = map(self._to_torch, (observation, reward, terminated, truncated))
+        if self.output == "torch":
+            parts = map(self._to_output, (observation, reward, terminated, truncated))
             return (*parts, infos)  # pyright: ignore[reportReturnType]
         return observation, reward, terminated, truncated, infos
 
@@ -223,7 +197,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
         """Starts an episode in every instance, for `recv` to return, as in EnvPool."""
-        self._reset_result = self._start_episodes(seed)
+        self._reset_result = self.reset(seed=seed)
 
     def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Returns the result of `send` or `async_reset`; `info["env_id"]` is int32[N]."""
@@ -231,9 +205,9 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         if first is None:
             result = self.step_wait()
         else:
-            parts = (first.observation, first.reward, first.terminated, first.truncated)
-            infos = self._add_masks(first.info, None)
-            result = (*(self._to_output(part) for part in parts), infos)
+            observations, infos = first
+            zeros = (np.zeros(self.num_envs, dtype) for dtype in (np.float32, bool, bool))
+            result = (observations, *map(self._to_output, zeros), infos)
         result[-1]["env_id"] = np.arange(self.num_envs, dtype=np.int32)
         return result
 
@@ -255,11 +229,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             return tuple(frames)
         if self.render_mode == "human":
             return self._update_frames()
-        return self._render_all()
-
-    def _render_all(self) -> tuple[np.ndarray, ...]:
-        """Returns the N frames of the current state, in any render mode."""
-        return tuple(self.runner.render(range(self.num_envs)))
+        return tuple(self.runner.render())
 
     def close_extras(self, **kwargs: Any) -> None:
         """Drops the state and the window, after waiting for the step in flight."""
@@ -340,10 +310,6 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         self.runner.replace_env(env)
         self._set_spaces()  # the parameter may be a bound
         self._spec = with_limit_of(env, self._spec)  # or the time limit
-
-    def _to_output(self, tree: Any) -> Any:
-        """Converts arrays to tensors, if the environment was made with output="torch"."""
-        return tree if self._to_torch is None else self._to_torch(tree)
 
     def _check_values(self, name: str, column: list[Any], current: Any, is_list: bool) -> None:
         if len(column) != self.num_envs:
@@ -430,7 +396,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             for i, frame in zip(rows, self.runner.render(rows.tolist()), strict=True):
                 self._frames[i].append(frame)
         elif self.render_mode == "human":
-            self._window.show(mosaic(self._render_all()))
+            self._window.show(mosaic(self.runner.render()))
 
     def _unknown_parameter(self, name: str) -> UnknownParameterError:
         known = self.env.parameters

@@ -119,7 +119,6 @@ class _Base(EzPickleMixin):
         device: jax.Device | None = None,
         name: str = "jaxenvs",
     ) -> None:
-        self._options = {"seed": seed, "render_mode": render_mode, "device": device, "name": name}
         self.runner = BatchRunner(env, device=device)
         self.runner.parse_seeds(seed)  # raises early
         self._seed = seed
@@ -150,10 +149,7 @@ class _Base(EzPickleMixin):
 
     def _show(self) -> None:
         if self.render_mode == "human":
-            self._window.show(mosaic(self._frames()))
-
-    def _frames(self) -> tuple[np.ndarray, ...]:
-        return tuple(self.runner.render(range(self.env.num_envs)))
+            self._window.show(mosaic(self.runner.render()))
 
     def _spaces(self, name: str) -> dict[str, gymnasium.Space]:
         """Returns the spaces of the agents, in their order."""
@@ -214,7 +210,7 @@ class _SingleBase(_Base):
             )
         if self.render_mode == "human":
             return self._show()
-        return self._frames()[0]
+        return self.runner.render()[0]
 
     def _begin(self, seed: int | None) -> None:
         seeds = None if seed is None else self.runner.parse_seeds([seed])
@@ -223,7 +219,8 @@ class _SingleBase(_Base):
 
     def _play(self, actions: Mapping[str, Any]) -> None:
         """Takes one step of the environment with the actions of some agents."""
-        self._take(step_single(self.runner, self._action_space, {**self._ignored, **actions}))
+        actions = {**self._ignored, **actions}
+        self._take(step_single(self.runner.step, self._action_space, actions))
         self._show()
 
     def _take(self, timestep: HostTimeStep) -> None:
@@ -495,7 +492,7 @@ class PettingZooVectorEnv(_Base):
         """Returns N frames, uint8[H, W, 3]; under "human", shows them in a window."""
         if self.render_mode == "human":
             return self._show()
-        return self._frames()
+        return tuple(self.runner.render())
 
     def _ordered(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {agent: values[agent] for agent in self.agents}

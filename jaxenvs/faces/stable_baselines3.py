@@ -11,7 +11,7 @@ from jaxenvs.core import Environment, VectorEnv, Wrapper
 from jaxenvs.errors import ParameterError, missing_extra
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._reset_options import parse_options
-from jaxenvs.faces._single import take_rows
+from jaxenvs.faces._single import info_row, take_rows
 from jaxenvs.faces._third_party import make_batch_for
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
 
@@ -85,15 +85,15 @@ class JaxVecEnv(VecEnv):
                 f"set_options got different options, {self._options!r:.80}; the instances reset"
                 " together, with the same options.  Pass one dict."
             )
-        params = parse_options(self.env, first)
+        parse_options(self.env, first)  # refuses those of batches
         seeds = [seed for seed in self._seeds if seed is not None]
         seeds = [seed % 2**32 for seed in seeds] or None
-        timestep = self._envs._start_episodes(seeds, params=params)
-        self.reset_infos = self._to_rows(timestep.info)
+        observations, infos = self._envs.reset(seed=seeds, options=first)
+        self.reset_infos = [info_row(infos, i) for i in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         self._returns[:], self._first_steps[:] = 0, self._steps
-        return timestep.observation
+        return observations
 
     def step_async(self, actions: np.ndarray) -> None:
         """Starts a step, and returns before a long one ends."""
@@ -125,7 +125,7 @@ class JaxVecEnv(VecEnv):
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         """Returns frames of all instances, uint8[H, W, 3] each."""
-        return [*self._envs._render_all()]
+        return [*self._runner.render()]
 
     def get_attr(self, attr_name: str, indices: None | int | Iterable[int] = None) -> list[Any]:
         """Returns a parameter or another attribute of all instances, or of `indices`.

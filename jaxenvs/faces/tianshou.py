@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._single import take_rows
+from jaxenvs.faces._single import info_row, take_rows
 from jaxenvs.faces._third_party import make_batch_for
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
 
@@ -118,7 +118,7 @@ class JaxVectorEnv(BaseVectorEnv):
 
     def render(self) -> list[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns frames of all instances, uint8[H, W, 3] each."""
-        return [*self._envs._render_all()]
+        return [*self._envs.runner.render()]
 
     def close(self) -> None:
         """Drops the state and the window."""
@@ -164,7 +164,6 @@ class JaxVectorEnv(BaseVectorEnv):
 
     def _to_rows(self, infos: dict[str, Any], rows: Any) -> np.ndarray:
         """Turns infos of [N, ...] arrays into one dict for each of `rows`."""
-        names = [name for name in infos if f"_{name}" in infos]
         ids = np.arange(self.env_num)[rows].tolist()
-        dicts = [{"env_id": i, **{name: infos[name][i] for name in names}} for i in ids]
+        dicts = [{"env_id": i, **info_row(infos, i)} for i in ids]
         return np.array(dicts, dtype=object)
