@@ -85,18 +85,27 @@ def make_env_for(
     return make_single_agent(env, time_limit=time_limit, params=params)
 
 
-def call_with_half(
-    function: Callable[[chex.PRNGKey], tuple[Any, TimeStep]], key: Any
-) -> tuple[Any, TimeStep, jax.Array]:
-    """Calls a native reset or step with one half of a key, for libraries whose states have keys.
-
-    Args:
-        function: takes a key and returns a state and a timestep.
-        key: one typed or raw key.
+def reset_with_half(env: Environment, key: Any) -> tuple[Any, TimeStep, chex.PRNGKey]:
+    """Resets with one half of a typed or raw key, for libraries whose states hold keys.
 
     Returns:
-        The state, the timestep, and the other half for the next step, uint32[2].
+        The state, the timestep, and the other half for the next step, a typed key.
     """
+    return _call_with_half(env.reset, key)
+
+
+def step_with_half(
+    env: Environment, state: Any, action: Any, key: Any
+) -> tuple[Any, TimeStep, chex.PRNGKey]:
+    """Takes a step with one half of a key. Returns what `reset_with_half` does."""
+    return _call_with_half(lambda key: env.step(state, action, key), key)
+
+
+def _call_with_half(call: Callable[[chex.PRNGKey], Any], key: Any) -> Any:
     key, next_key = jax.random.split(prng.as_fast_key(key))
-    state, timestep = prng.call_with_fast_key(lambda key: prng.as_standard_keys(function(key)), key)
-    return state, timestep, jax.random.key_data(next_key)
+    return *call_native(call, key), prng.as_standard_keys(next_key)
+
+
+def call_native(call: Callable[[chex.PRNGKey], Any], key: Any) -> Any:
+    """Returns `call(key)` with the fastest type of key inside, and the standard one outside."""
+    return prng.call_with_fast_key(lambda key: prng.as_standard_keys(call(key)), key)

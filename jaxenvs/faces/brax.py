@@ -12,7 +12,7 @@ from jaxenvs import keys, prng, spaces
 from jaxenvs.chunks import choose_chunk, overwrite_where
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ParameterError, SpaceError, missing_extra
-from jaxenvs.faces._third_party import call_with_half, make_env_for
+from jaxenvs.faces._third_party import make_env_for, reset_with_half, step_with_half
 from jaxenvs.struct import is_traced
 
 try:
@@ -40,14 +40,12 @@ class BraxEnv(Env):
 
     def reset(self, rng: chex.PRNGKey) -> State:
         """Starts an episode."""
-        return _to_brax(*call_with_half(self.sys.reset, rng))
+        return _to_brax(*reset_with_half(self.sys, rng))
 
     def step(self, state: State, action: jax.Array) -> State:
         """Takes an action, float32[action_size]. Values outside of [-1, 1] are clipped."""
         action = self._to_native(action)
-        results = call_with_half(
-            lambda key: self.sys.step(state.pipeline_state, action, key), state.info["key"]
-        )
+        results = step_with_half(self.sys, state.pipeline_state, action, state.info["key"])
         return _to_brax(*results, state)
 
     @property
@@ -197,13 +195,14 @@ def _to_brax(
         if getattr(value, "shape", None) == ()
     }
     truncated = (timestep.truncated & ~timestep.terminated).astype(jnp.float32)
+    key_data = jax.random.key_data(key)
     return State(
         pipeline_state=native,
         obs=timestep.observation,
         reward=timestep.reward,
         done=timestep.done.astype(jnp.float32),
         metrics={**metrics, **scalars},
-        info={**info, "key": key, "truncation": truncated, "time_out": truncated},
+        info={**info, "key": key_data, "truncation": truncated, "time_out": truncated},
     )
 
 

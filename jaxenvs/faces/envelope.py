@@ -4,13 +4,12 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 import chex
-import jax
 import numpy as np
 
-from jaxenvs import prng, spaces
+from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._third_party import make_env_for
+from jaxenvs.faces._third_party import make_env_for, reset_with_half, step_with_half
 from jaxenvs.registry import find, registry
 
 try:
@@ -58,15 +57,11 @@ class EnvelopeEnv(EnvelopeEnvironment):
 
     def init(self, key: chex.PRNGKey) -> tuple[EnvelopeState, InfoContainer]:
         """Starts an episode."""
-        key, next_key = jax.random.split(prng.as_typed_key(key))
-        state, timestep = self.native.reset(key)
-        return EnvelopeState(native=state, key=next_key), _to_envelope(timestep)
+        return _to_envelope(*reset_with_half(self.native, key))
 
     def step(self, state: EnvelopeState, action: Any) -> tuple[EnvelopeState, InfoContainer]:
         """Takes an action."""
-        key, next_key = jax.random.split(state.key)
-        native, timestep = self.native.step(state.native, action, key)
-        return EnvelopeState(native=native, key=next_key), _to_envelope(timestep)
+        return _to_envelope(*step_with_half(self.native, state.native, action, state.key))
 
     @cached_property
     def observation_space(self) -> envelope_spaces.Space:
@@ -98,14 +93,16 @@ def make_envelope(
     return EnvelopeEnv(native=make_env_for("make_envelope", id, time_limit, params))
 
 
-def _to_envelope(timestep: TimeStep) -> InfoContainer:
+def _to_envelope(
+    native: Any, timestep: TimeStep, key: chex.PRNGKey
+) -> tuple[EnvelopeState, InfoContainer]:
     info = InfoContainer(
         obs=timestep.observation,
         reward=timestep.reward,
         terminated=timestep.terminated,
         truncated=timestep.truncated,
     )
-    return info.update(**timestep.info)
+    return EnvelopeState(native=native, key=key), info.update(**timestep.info)
 
 
 def _space_to_envelope(space: Any) -> envelope_spaces.Space:
@@ -113,9 +110,8 @@ def _space_to_envelope(space: Any) -> envelope_spaces.Space:
         return envelope_spaces.PyTreeSpace(_tree_of_spaces(space))
     # NumPy's arrays, because a space may be made inside a program and kept.
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and not np.any(space.start):
-        n: Any = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        n = np.asarray(n, np.int32)
-        return envelope_spaces.Discrete(n=n)
+        n = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        return envelope_spaces.Discrete(n=np.asarray(n, np.int32))
     low, high = cast("Any", space.bounds)
     return envelope_spaces.Continuous(low=low, high=high)
 

@@ -19,7 +19,7 @@ from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
 from jaxenvs.chunks import choose_chunk, overwrite_where
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import ParameterError
-from jaxenvs.faces._third_party import make_env_for
+from jaxenvs.faces._third_party import call_native, make_env_for
 from jaxenvs.wrappers import TimeLimit
 
 gymnax_spaces: Any = None
@@ -104,16 +104,16 @@ class GymnaxEnv(GymnaxEnvironment):
 
     def action_space(self, params: EnvParams | None = None) -> Any:
         """Returns the space of actions."""
-        return _to_gymnax((self._params if params is None else params).action_space)
+        return _to_gymnax((params or self._params).action_space)
 
     def observation_space(self, params: EnvParams | None = None) -> Any:
         """Returns the space of observations."""
-        return _to_gymnax((self._params if params is None else params).observation_space)
+        return _to_gymnax((params or self._params).observation_space)
 
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: chex.PRNGKey, params: EnvParams | None = None) -> tuple[Any, Any]:
         """Starts an episode. Returns the observation and the state."""
-        return self.reset_env(key, self._params if params is None else params)
+        return self.reset_env(key, params or self._params)
 
     @partial(jax.jit, static_argnames="self")
     def step(
@@ -127,7 +127,7 @@ class GymnaxEnv(GymnaxEnvironment):
             state, reward, done, info. In both, `info` has "discount", 0 only after a termination,
             "terminated" and "truncated", and what the environment adds, all of this step.
         """
-        params = self._params if params is None else params
+        params = params or self._params
         key = prng.as_typed_key(key)
         state, timestep = _step(params, state, action, key)
         observation, state = _autoreset(params, timestep.done, key, (timestep.observation, state))
@@ -156,7 +156,7 @@ class GymnaxEnv(GymnaxEnvironment):
 
     def render(self, state: Any, params: EnvParams | None = None) -> jax.Array:
         """Draws `state` as uint8[H, W, 3]."""
-        return (self._params if params is None else params).render(state)
+        return (params or self._params).render(state)
 
 
 def make_gymnax(
@@ -216,18 +216,16 @@ registered_envs = list(GYMNAX_IDS)
 def _start(env: Environment, key: chex.PRNGKey) -> tuple[Any, Any]:
     def reset(key: chex.PRNGKey) -> tuple[Any, Any]:
         state, timestep = env.reset(key)
-        return prng.as_standard_keys((timestep.observation, state))
+        return timestep.observation, state
 
-    return prng.call_with_fast_key(reset, key)
+    return call_native(reset, key)
 
 
 def _step(env: Environment, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
     space = env.action_space
     if space.shape is not None:  # programs of gymnax pass any dtype, and scalars for shape (1,)
         action = jnp.asarray(action).astype(space.dtype).reshape(space.shape)
-    return prng.call_with_fast_key(
-        lambda key: prng.as_standard_keys(env.step(state, action, key)), key
-    )
+    return call_native(lambda key: env.step(state, action, key), key)
 
 
 def _info(timestep: TimeStep) -> dict[str, Any]:

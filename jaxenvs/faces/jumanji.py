@@ -13,7 +13,7 @@ import numpy as np
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import SpaceError, missing_extra
-from jaxenvs.faces._third_party import call_with_half, make_env_for
+from jaxenvs.faces._third_party import make_env_for, reset_with_half, step_with_half
 
 try:
     from jumanji import specs
@@ -49,17 +49,12 @@ class JumanjiEnv(BaseEnvironment):
 
     def reset(self, key: chex.PRNGKey) -> tuple[JumanjiState, JumanjiTimeStep]:
         """Starts an episode."""
-        native, timestep, next_key = call_with_half(self.native.reset, key)
-        state = JumanjiState(native=native, key=next_key)
-        return state, self._to_jumanji(timestep, StepType.FIRST)
+        return self._to_jumanji(StepType.FIRST, *reset_with_half(self.native, key))
 
     def step(self, state: JumanjiState, action: Any) -> tuple[JumanjiState, JumanjiTimeStep]:
         """Takes an action."""
-        native, timestep, next_key = call_with_half(
-            lambda key: self.native.step(state.native, action, key), state.key
-        )
-        state = JumanjiState(native=native, key=next_key)
-        return state, self._to_jumanji(timestep, StepType.MID)
+        results = step_with_half(self.native, state.native, action, state.key)
+        return self._to_jumanji(StepType.MID, *results)
 
     @cached_property
     def observation_spec(self) -> specs.Spec:
@@ -75,8 +70,10 @@ class JumanjiEnv(BaseEnvironment):
         """Draws `state` as uint8[H, W, 3]."""
         return self.native.render(state.native)
 
-    def _to_jumanji(self, timestep: TimeStep, otherwise: jax.Array) -> JumanjiTimeStep:
-        return JumanjiTimeStep(
+    def _to_jumanji(
+        self, otherwise: jax.Array, native: Any, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[JumanjiState, JumanjiTimeStep]:
+        return JumanjiState(native=native, key=jax.random.key_data(key)), JumanjiTimeStep(
             step_type=jnp.where(timestep.done, StepType.LAST, otherwise),
             reward=timestep.reward,
             discount=timestep.discount,

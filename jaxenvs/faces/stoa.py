@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import prng, spaces
+from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._third_party import make_env_for
+from jaxenvs.faces._third_party import make_env_for, reset_with_half, step_with_half
 
 try:
     import stoa.spaces as stoa_spaces
@@ -39,19 +39,15 @@ class StoaEnv(StoaEnvironment):
         self, rng_key: chex.PRNGKey, env_params: Environment | None = None
     ) -> tuple[AdapterStateWithKey, StoaTimeStep]:
         """Starts an episode."""
-        key, next_key = jax.random.split(prng.as_typed_key(rng_key))
-        state, timestep = self._env(env_params).reset(key)
-        state = AdapterStateWithKey(base_env_state=state, rng_key=next_key)
-        return state, _to_stoa(timestep, StepType.FIRST)
+        return _to_stoa(StepType.FIRST, *reset_with_half(self._env(env_params), rng_key))
 
     def step(
         self, state: Any, action: Any, env_params: Environment | None = None
     ) -> tuple[AdapterStateWithKey, StoaTimeStep]:
         """Takes an action."""
-        key, next_key = jax.random.split(state.rng_key)
-        inner, timestep = self._env(env_params).step(state.base_env_state, action, key)
-        state = AdapterStateWithKey(base_env_state=inner, rng_key=next_key)
-        return state, _to_stoa(timestep, StepType.MID)
+        env = self._env(env_params)
+        results = step_with_half(env, state.base_env_state, action, state.rng_key)
+        return _to_stoa(StepType.MID, *results)
 
     def observation_space(self, env_params: Environment | None = None) -> stoa_spaces.Space:
         """Returns the space of observations."""
@@ -92,9 +88,11 @@ def make_stoa(
     return StoaEnv(make_env_for("make_stoa", id, time_limit, params))
 
 
-def _to_stoa(timestep: TimeStep, otherwise: jax.Array) -> StoaTimeStep:
+def _to_stoa(
+    otherwise: jax.Array, native: Any, timestep: TimeStep, key: chex.PRNGKey
+) -> tuple[AdapterStateWithKey, StoaTimeStep]:
     kind = jnp.where(timestep.truncated, StepType.TRUNCATED, otherwise)
-    return StoaTimeStep(
+    return AdapterStateWithKey(base_env_state=native, rng_key=key), StoaTimeStep(
         step_type=jnp.where(timestep.terminated, StepType.TERMINATED, kind),
         reward=timestep.reward,
         discount=timestep.discount,
