@@ -6,7 +6,7 @@ subclasses the built-in exception for that kind of mistake.
 
 import difflib
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -188,6 +188,18 @@ def check_integer(error: type[JaxenvsError], name: str, value: Any, least: int |
             )
         raise error(message)
     return number
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raises ParameterError if an argument is not one of `choices`.
+
+    `name` begins the message, such as "make_gym got api".
+    """
+    if value not in choices:
+        known = [choice for choice in choices if choice is not None]
+        raise ParameterError(
+            f"{name}={value!r}; expected one of {list(choices)}.{closest(str(value), known)}"
+        )
 
 
 def as_integer(value: Any) -> int | None:

@@ -141,8 +141,7 @@ class BatchRunner:
             AlreadyPendingCallError: a step is in flight.
         """
         if self._pending or self._programs is None:
-            self.check_ready(name)
-            raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
+            self._reset_programs(name)  # raises
         programs, action = self._programs, self._converter.convert(actions)
         if self._device.platform != "cpu" or self._send_seconds < _HANDOVER:
             self._out = self._timed_step(programs, action)
@@ -202,10 +201,8 @@ class BatchRunner:
     def render(self, indices: Sequence[int] | None = None) -> np.ndarray:
         """Returns frames of the instances `indices`, or of all: uint8[len(indices), H, W, 3]."""
         indices = range(self.num_envs) if indices is None else indices
-        self.check_ready("render")
-        if self._programs is None:
-            raise gymnasium.error.ResetNeeded("render was called before reset.  Call reset first.")
-        return self._programs.render(self._out, np.asarray(indices, np.int32))
+        programs = self._reset_programs("render")
+        return programs.render(self._out, np.asarray(indices, np.int32))
 
     def read_state(self) -> Any:
         """Returns the state of the environment, arrays on the device.
@@ -213,18 +210,18 @@ class BatchRunner:
         Raises:
             ResetNeeded: there was no reset.
         """
-        state = self._reset_programs("the state").env_state(self._out)
+        state = self._reset_programs("read_state").env_state(self._out)
         return jax.device_put(state, self._state_device)
 
     def write_state(self, state: Any) -> None:
         """Continues from `state`, which has the structure and shapes of `read_state`'s result."""
         state = jax.device_put(state, self._device)
-        self._out = self._reset_programs("the state").with_env_state(self._out, state)
+        self._out = self._reset_programs("write_state").with_env_state(self._out, state)
 
     def _reset_programs(self, name: str) -> Programs:
         self.check_ready(name)
         if self._programs is None:
-            raise gymnasium.error.ResetNeeded(f"{name} was used before reset.  Call reset first.")
+            raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
         return self._programs
 
     def replace_env(self, env: VectorEnv) -> None:

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from jaxenvs._forks import check_not_forked
 from jaxenvs.catalog.gymnasium_registration import gymnasium_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
-from jaxenvs.errors import ParameterError, closest
+from jaxenvs.errors import check_choice
 from jaxenvs.faces._native import make_native_batch
 from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
@@ -127,9 +127,9 @@ def make_gym(
         >>> observations.shape
         (3, 4)
     """
-    _check_choice("api", api, ("gymnasium", "gym"))
-    _check_choice("output", output, ("numpy", "torch"))
-    _check_choice("render_mode", render_mode, (None, *RENDER_MODES))
+    check_choice("make_gym got api", api, ("gymnasium", "gym"))
+    check_choice("make_gym got output", output, ("numpy", "torch"))
+    check_choice("make_gym got render_mode", render_mode, (None, *RENDER_MODES))
     of_batch: dict[str, Any] = {"wrappers": wrappers, "batched": batched, "stagger": stagger}
     if is_hosted(id) or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
@@ -218,14 +218,5 @@ def _parse_mode(mode: Any) -> AutoresetMode | None:
         mode = GymAutoresetMode(mode)
     if isinstance(mode, GymAutoresetMode):
         mode = mode.name.lower()
-    _check_choice("autoreset_mode", mode, (None, *get_args(AutoresetMode)))
+    check_choice("make_gym got autoreset_mode", mode, (None, *get_args(AutoresetMode)))
     return mode
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    if value not in choices:
-        known = [choice for choice in choices if choice is not None]
-        raise ParameterError(
-            f"make_gym got {name}={value!r}; expected one of {list(choices)}."
-            f"{closest(str(value), known)}"
-        )

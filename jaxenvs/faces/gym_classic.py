@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxenvs.core import VectorEnv
-from jaxenvs.errors import ParameterError, closest
+from jaxenvs.errors import check_choice
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._lazy_infos import LazyInfoList
 from jaxenvs.faces._pickling import EzPickleMixin
@@ -49,7 +49,7 @@ class _ClassicBase(EzPickleMixin):
         device: jax.Device | None = None,
         spec: Any = None,
     ) -> None:
-        self.render_mode = "human" if render_mode is None else _parse_render_mode(render_mode)
+        self.render_mode = "human" if render_mode is None else _checked(render_mode)
         self.spec = spec
         self._batch: Any
         self._runner: BatchRunner | PoolRunner
@@ -112,7 +112,7 @@ class _ClassicBase(EzPickleMixin):
             ParameterError: there is no such mode.
             MissingExtraError: the window needs pygame, which is not installed.
         """
-        mode = self.render_mode if mode is None else _parse_render_mode(mode)
+        mode = self.render_mode if mode is None else _checked(mode)
         frames = self._runner.render()
         if mode == "rgb_array":
             return self._select(tuple(frames))
@@ -279,10 +279,6 @@ class ClassicEnv(_ClassicBase):
         return batch[0]
 
 
-def _parse_render_mode(mode: Any) -> str:
-    if mode not in RENDER_MODES:
-        raise ParameterError(
-            f"the classic interface got the render mode {mode!r}; expected one of"
-            f" {list(RENDER_MODES)}.{closest(str(mode), RENDER_MODES)}"
-        )
+def _checked(mode: str) -> str:
+    check_choice("the classic interface got render_mode", mode, RENDER_MODES)
     return mode

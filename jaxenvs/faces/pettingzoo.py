@@ -10,7 +10,7 @@ import numpy as np
 from jaxenvs import spaces
 from jaxenvs._forks import check_not_forked
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import ActionError, ParameterError, describe, missing_extra
+from jaxenvs.errors import ActionError, ParameterError, check_choice, describe, missing_extra
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._runner import BatchRunner, parse_device
@@ -75,11 +75,7 @@ def make_pettingzoo(
             f'make_pettingzoo got api="{api}", num_envs={num_envs}; expected "parallel", or "aec"'
             " without num_envs."
         )
-    if render_mode not in (None, *_RENDER_MODES):
-        raise ParameterError(
-            f"make_pettingzoo got render_mode={render_mode!r}; expected one of"
-            f" {[None, *_RENDER_MODES]}."
-        )
+    check_choice("make_pettingzoo got render_mode", render_mode, (None, *_RENDER_MODES))
     if num_envs is None and _ParallelEnv is object:
         raise missing_extra("make_pettingzoo", "pettingzoo", "pettingzoo")
     if is_hosted(id) or not isinstance(id, str | Environment):
