@@ -140,9 +140,8 @@ class BatchRunner:
             ClosedEnvironmentError: the environment was closed.
             AlreadyPendingCallError: a step is in flight.
         """
-        if self._pending or self._programs is None:
-            self._reset_programs(name)  # raises
-        programs, action = self._programs, self._converter.convert(actions)
+        programs = self._reset_programs(name)
+        action = self._converter.convert(actions)
         if self._device.platform != "cpu" or self._send_seconds < _HANDOVER:
             self._out = self._timed_step(programs, action)
         else:

@@ -49,7 +49,7 @@ class Window:
             self._screen = None
 
 
-def mosaic(frames: Sequence[np.ndarray]) -> np.ndarray:
+def mosaic(frames: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
     """Tiles N frames, uint8[H, W, 3], into one roughly square image; unused tiles are black."""
     stack = np.asarray(frames)
     num_frames, height, width, channels = stack.shape
