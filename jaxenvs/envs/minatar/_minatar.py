@@ -10,17 +10,12 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
+from jaxenvs.envs.minatar._packed import SIZE, show
 from jaxenvs.errors import ParameterError
 
 S = TypeVar("S")
 
-SIZE = 10  # rows and columns of the board
 ACTIONS = "nlurdf"  # none, left, up, right, down, fire
-# Some games keep a number of four bits for each of rows 1 to 8 in a word, for row 1 in its lowest
-# bits. Arithmetic on such words is vectorized over instances, so it costs next to nothing.
-NIBBLES = np.uint32(0x11111111)  # the number 1 for each row
-_SHIFTS = np.array([0, 0, 4, 8, 12, 16, 20, 24, 28, 28], np.uint32)
-_MASKS = np.array([0, *[15] * 8, 0], np.uint32)
 ZOOM = 32  # pixels, side length of a cell in the image
 
 
@@ -34,7 +29,7 @@ class Draws:
 class MinAtar(Environment[S], Generic[S]):
     """A game on a board of 10 x 10 cells, with one channel per kind of object.
 
-    A subclass defines `channels`, `minimal_actions`, `start`, `play`, and `_board`, and, if chance
+    A subclass defines `channels`, `minimal_actions`, `start`, `play`, and `boards`, and, if chance
     decides more than whether actions stick, `draw`. Its state has the field `last_action`.
     """
 
@@ -73,8 +68,8 @@ class MinAtar(Environment[S], Generic[S]):
         """Returns the next state, the reward, and whether the game is over."""
 
     @abc.abstractmethod
-    def _board(self, state: Any) -> jax.Array:
-        """Returns dtype[SIZE * SIZE * len(channels)]: which objects are in which cell."""
+    def boards(self, state: Any) -> dict[str, jax.Array]:
+        """Returns for each channel the board of its objects, uint32[10]."""
 
     def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
         state = self.start(key)
@@ -103,7 +98,8 @@ class MinAtar(Environment[S], Generic[S]):
         return jnp.repeat(jnp.repeat(image, ZOOM, axis=0), ZOOM, axis=1)
 
     def _observe(self, state: Any) -> jax.Array:
-        return self._board(state).reshape(SIZE, SIZE, len(self.channels))
+        boards = self.boards(state)
+        return show([boards[channel] for channel in self.channels], self.dtype)
 
     def _is(self, action: jax.Array, letter: str) -> jax.Array:
         """Returns whether the action is the one with this letter."""
@@ -112,53 +108,6 @@ class MinAtar(Environment[S], Generic[S]):
     def _sticks(self, u: jax.Array) -> jax.Array:
         """Returns whether the action sticks, given a number that is uniform in [0, 1)."""
         return u < self.sticky_action_prob
-
-    def _cell(self, row: chex.Numeric, column: chex.Numeric, channel: str) -> Any:
-        """Returns the index of a cell in `_board`."""
-        number = self.channels.index(channel)
-        return (row * SIZE + column) * len(self.channels) + number
-
-
-def put(board: jax.Array, cells: jax.Array) -> jax.Array:
-    """Sets the cells, int32[K], of a board to 1. Cells beyond its end are left out."""
-    # A barrier, because XLA on CPU would otherwise compute the board again for each cell.
-    one = jnp.ones((), board.dtype)
-    return jax.lax.optimization_barrier(board).at[cells].set(one, mode="drop")
-
-
-def show(rows: jax.Array, bits: chex.Array, dtype: str) -> jax.Array:
-    """Returns a board of words for its rows, uint32[SIZE].
-
-    Args:
-        rows: the words.
-        bits: for each cell of a row and each channel, the bits that must be set in the word.
-        dtype: of the board.
-    """
-    board = (rows[:, None] & bits[None] == bits[None]).astype(dtype)
-    # With the barrier, XLA on CPU loops over whole rows, which it can vectorize.
-    return jax.lax.optimization_barrier(board).reshape(-1)
-
-
-def bits_of_channels(*first: int | None) -> np.ndarray:
-    """Returns for each cell of a row and each channel its bit of a word, for `show`.
-
-    `first` has for each channel the number of the bit of column 0. The columns to the right have
-    the next bits. A channel of None shows nothing.
-    """
-    columns = np.arange(SIZE, dtype=np.uint32)
-    bits = [~(0 * columns) if bit is None else np.uint32(2**bit) << columns for bit in first]
-    return np.stack(bits, axis=-1).reshape(-1)
-
-
-def is_nonzero(nibbles: jax.Array) -> jax.Array:
-    """Returns 1 in each group of four bits that is not 0, and 0 in the others."""
-    nibbles = nibbles | nibbles >> 2
-    return (nibbles | nibbles >> 1) & NIBBLES
-
-
-def row_numbers(nibbles: jax.Array) -> jax.Array:
-    """Returns the four bits of each row of the board, uint32[SIZE], and 0 for rows 0 and 9."""
-    return (nibbles >> _SHIFTS) & _MASKS
 
 
 def palette(number: int) -> np.ndarray:

@@ -8,29 +8,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.minatar._minatar import (
-    NIBBLES,
+from jaxenvs.envs.minatar._minatar import MinAtar
+from jaxenvs.envs.minatar._packed import (
+    LANES,
     SIZE,
-    MinAtar,
-    bits_of_channels,
+    at,
+    bit,
+    clear,
+    equals,
     is_nonzero,
-    put,
-    row_numbers,
-    show,
+    lane,
+    number_at,
+    sideward,
+    unpack,
 )
 
 RAMP_INTERVAL = 100
 LAST_RAMP = 9  # there is an arrival and a move in every step from then on
-# Trails have the bits from 1 of a row's word, and 0 and 11 beside the board; then come the others.
-_ENEMY, _GOLD = 11, 21  # bits for a column of 0
-_SHOWN = bits_of_channels(None, _ENEMY + 1, 1, _GOLD + 1)
 
 
 @chex.dataclass(frozen=True)
 class AsterixState:
-    """The player, up to eight objects in rows 1 to 8, and when they arrive and move.
+    """The player, the objects, one for each of rows 1 to 8, and when they arrive and move.
 
-    Words have four bits for each of these rows, the lowest ones for row 1.
+    What is said of an object is a number in its row's lane (`_packed`).
     """
 
     player_row: jax.Array  # int32[]
@@ -119,36 +120,38 @@ class Asterix(MinAtar[AsterixState]):
     def play(
         self, state: AsterixState, action: jax.Array, draws: AsterixDraws
     ) -> tuple[AsterixState, jax.Array, jax.Array]:
+        # An object arrives in a free row.
         spawns = state.spawn_timer == 0
-        free = NIBBLES ^ is_nonzero(state.columns)
-        ranks = free * NIBBLES  # in each row, the number of free rows up to it
-        number = ranks >> 28
+        free = equals(state.columns, 0)
+        ranks = free * LANES  # in each lane, the number of free rows up to it
+        number = number_at(ranks, 8)
         chosen = (draws.place * number.astype(jnp.float32)).astype(jnp.uint32) + 1
-        row = jnp.where(spawns, free & ~is_nonzero(ranks ^ (chosen * NIBBLES)), 0)
-        columns = state.columns + row * jnp.where(draws.from_left, np.uint32(1), np.uint32(SIZE))
-        moves_right = state.moves_right | jnp.where(draws.from_left, row, 0)
-        is_gold = state.is_gold | jnp.where(draws.is_gold, row, 0)
+        arrives = jnp.where(spawns, free & equals(ranks, chosen), 0)
+        edge = jnp.where(draws.from_left, np.uint32(1), np.uint32(SIZE))
+        columns = state.columns + arrives * edge
+        moves_right = state.moves_right | jnp.where(draws.from_left, arrives, 0)
+        is_gold = state.is_gold | jnp.where(draws.is_gold, arrives, 0)
 
         right, left, down, up = (self._is(action, x).astype(jnp.int32) for x in "rldu")
         player_column = jnp.clip(state.player_column + right - left, 0, SIZE - 1)
         player_row = jnp.clip(state.player_row + down - up, 1, SIZE - 2)
-        shift = 4 * (player_row.astype(jnp.uint32) - 1)
-        place = (player_column.astype(jnp.uint32) + 1) << shift
-        of_row = np.uint32(15) << shift
-        in_gold_row = (is_gold >> shift) & 1 == 1
+        in_gold_row = number_at(is_gold, player_row) == 1
 
-        # Objects of other rows cannot be met, so the order of the objects does not matter.
-        meets = columns & of_row == place
-        takes = meets & in_gold_row
-        columns = jnp.where(takes, columns & ~of_row, columns)
+        def meet(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
+            """Returns whether the player meets an object, and the objects without taken gold."""
+            meets = number_at(columns, player_row) == player_column.astype(jnp.uint32) + 1
+            taken = jnp.where(meets & in_gold_row, lane(player_row), 0)
+            return meets, clear(columns, taken)
+
+        # Objects of other rows cannot be met, so it does not matter that MinAtar moves one object
+        # after the other.
+        meets, columns = meet(columns)
         moves = state.move_timer == 0
         moving = jnp.where(moves, is_nonzero(columns), 0)
         columns = columns + (moving & moves_right) - (moving & ~moves_right)
-        is_out = columns & (columns >> 1) & (columns >> 3) & NIBBLES  # in column 11
-        columns = columns & ~(is_out * 15)
-        meets_moved = columns & of_row == place
-        takes_moved = meets_moved & in_gold_row
-        columns = jnp.where(takes_moved, columns & ~of_row, columns)
+        columns = clear(columns, equals(columns, SIZE + 1))
+        meets_moved, columns = meet(columns)
+        meets |= meets_moved
 
         index = state.ramp_index
         ramps = (index < LAST_RAMP) & self.difficulty_ramping
@@ -168,15 +171,14 @@ class Asterix(MinAtar[AsterixState]):
             ramp_index=index + speeds_up.astype(jnp.int32),
             last_action=state.last_action,
         )
-        reward = (takes | takes_moved).astype(jnp.float32)
-        return next_state, reward, (meets | meets_moved) & ~in_gold_row
+        return next_state, (meets & in_gold_row).astype(jnp.float32), meets & ~in_gold_row
 
-    def _board(self, state: AsterixState) -> jax.Array:
-        column = row_numbers(state.columns)
-        moves_right = row_numbers(state.moves_right) == 1
-        is_gold = row_numbers(state.is_gold) == 1
-        trail = jnp.where(moves_right, column - 1, column + 1)
-        other = column + jnp.where(is_gold, np.uint32(_GOLD), np.uint32(_ENEMY))
-        bits = jnp.uint32(1) << trail | jnp.uint32(1) << other
-        board = show(jnp.where(column > 0, bits, 0), _SHOWN, self.dtype)
-        return put(board, self._cell(state.player_row, state.player_column, "player")[None])
+    def boards(self, state: AsterixState) -> dict[str, jax.Array]:
+        objects = bit(unpack(state.columns)) >> 1  # nothing in a free row
+        is_gold, moves_left = unpack(state.is_gold) == 1, unpack(state.moves_right) == 0
+        return {
+            "player": at(state.player_row, state.player_column),
+            "enemy": jnp.where(is_gold, 0, objects),
+            "trail": sideward(objects, moves_left),
+            "gold": jnp.where(is_gold, objects, 0),
+        }

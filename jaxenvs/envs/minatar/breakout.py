@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.envs.minatar._minatar import SIZE, Draws, MinAtar, put
+from jaxenvs.envs.minatar._minatar import Draws, MinAtar
+from jaxenvs.envs.minatar._packed import ROW, ROWS, SIZE, at, bit
 
 FIRST_BRICK = 10  # the bricks fill the cells from here on
-NUM_BRICKS = 30
-_ALL_BRICKS = np.uint32(2**NUM_BRICKS - 1)
+ALL_BRICKS = np.uint32(2**30 - 1)  # three rows
 
 
 @chex.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Breakout(MinAtar[BreakoutState]):
             moves_right=from_left,
             last_row=jnp.int32(3),
             last_column=column,
-            bricks=jnp.uint32(_ALL_BRICKS),
+            bricks=jnp.uint32(ALL_BRICKS),
             strike=jnp.bool_(False),
             last_action=jnp.int32(0),
         )
@@ -91,15 +91,13 @@ class Breakout(MinAtar[BreakoutState]):
 
         hits_top = row < 0
         row = jnp.maximum(row, 0)
-        cell = row * SIZE + column - FIRST_BRICK
-        in_bricks = (cell >= 0) & (cell < NUM_BRICKS)
-        bit = jnp.where(in_bricks, jnp.uint32(1) << (cell & 31).astype(jnp.uint32), 0)
-        meets_brick = ~hits_top & ((state.bricks & bit) != 0)
+        brick = bit(row * SIZE + column - FIRST_BRICK)  # none of the 30 in other rows
+        meets_brick = ~hits_top & ((state.bricks & brick) != 0)
         breaks = meets_brick & ~state.strike
-        bricks = jnp.where(breaks, state.bricks & ~bit, state.bricks)
+        bricks = jnp.where(breaks, state.bricks ^ brick, state.bricks)
 
         at_bottom = ~hits_top & ~meets_brick & (row == SIZE - 1)
-        bricks = jnp.where(at_bottom & (bricks == 0), _ALL_BRICKS, bricks)
+        bricks = jnp.where(at_bottom & (bricks == 0), ALL_BRICKS, bricks)
         # The paddle is compared with the ball's old column first.
         bounces = at_bottom & (state.ball_column == paddle)
         returns = at_bottom & ~bounces & (column == paddle)
@@ -117,15 +115,11 @@ class Breakout(MinAtar[BreakoutState]):
         )
         return state, breaks.astype(jnp.float32), at_bottom & ~bounces & ~returns
 
-    def _board(self, state: BreakoutState) -> jax.Array:
-        cells = np.arange(SIZE * SIZE * len(self.channels))
-        brick = cells // len(self.channels) - FIRST_BRICK
-        shows_brick = (brick >= 0) & (brick < NUM_BRICKS) & (cells % 4 == 3)
-        bit = np.where(shows_brick, brick, 31).astype(np.uint32)  # bit 31 is never set
-        objects = [
-            self._cell(SIZE - 1, state.paddle, "paddle"),
-            self._cell(state.ball_row, state.ball_column, "ball"),
-            self._cell(state.last_row, state.last_column, "trail"),
-        ]
-        bricks = ((state.bricks >> bit) & 1).astype(self.dtype)
-        return put(bricks, jnp.stack(objects))
+    def boards(self, state: BreakoutState) -> dict[str, jax.Array]:
+        first = SIZE * ROWS - FIRST_BRICK  # brick of each row, none in rows without bricks
+        return {
+            "paddle": at(SIZE - 1, state.paddle),
+            "ball": at(state.ball_row, state.ball_column),
+            "trail": at(state.last_row, state.last_column),
+            "brick": state.bricks >> first.astype(np.uint32) & ROW,
+        }

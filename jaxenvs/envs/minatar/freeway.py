@@ -7,31 +7,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.envs.minatar._minatar import (
-    NIBBLES,
+from jaxenvs.envs.minatar._minatar import MinAtar
+from jaxenvs.envs.minatar._packed import (
+    LANES,
     SIZE,
-    MinAtar,
-    bits_of_channels,
+    at,
+    bit,
+    clear,
+    equals,
     is_nonzero,
-    put,
-    row_numbers,
-    show,
+    lane,
+    number_at,
+    unpack,
 )
 
 COLUMN = 4  # of the chicken
 MOVE_INTERVAL = 3  # steps between moves of the chicken
 LAST_STEP = 2500  # the game is over after one more step
 NUM_SPEEDS = 5
-# Bits of a row's word: the car's column from 0, its trail's column from 10, its speed from 20.
-_SPEEDS = np.tile(np.array([0, 0, *(1 << 20 + i for i in range(NUM_SPEEDS))], np.uint32), SIZE)
-_SHOWN = bits_of_channels(None, 0, *[10] * NUM_SPEEDS) | _SPEEDS
 
 
 @chex.dataclass(frozen=True)
 class FreewayState:
-    """The chicken, and eight cars in rows 1 to 8.
+    """The chicken, and the cars, one in each of rows 1 to 8.
 
-    Words have four bits for each of these rows, the lowest ones for row 1.
+    What is said of a car is a number in its row's lane (`_packed`).
     """
 
     chicken: jax.Array  # int32[], row
@@ -119,32 +119,34 @@ class Freeway(MinAtar[FreewayState]):
         timers = jnp.where(arrives, speeds, state.timers)
 
         waits = is_nonzero(timers)
-        moves = NIBBLES ^ waits
-        columns = _move(state.columns, moves & moves_right, moves & ~moves_right)
-        # There is one car in a row and none in the bottom row, where the shift by 32 bits gives 0.
-        # So no car finds the chicken that another has sent back, and their order does not matter.
-        shift = 4 * (row.astype(jnp.uint32) - 1)
-        is_hit = ((state.columns >> shift) & 15 == COLUMN) | ((columns >> shift) & 15 == COLUMN)
+        moves = LANES ^ waits
+        columns = _drive(state.columns, moves & moves_right, moves & ~moves_right)
+        # A car hits the chicken before or after it moves. There is one car in a row and none in the
+        # bottom row, so no car finds the chicken that another has sent back, and it does not matter
+        # that MinAtar moves one car after the other.
+        is_hit = (number_at(state.columns, row) == COLUMN) | (number_at(columns, row) == COLUMN)
         next_state = FreewayState(
             chicken=jnp.where(is_hit, SIZE - 1, row),
             columns=columns,
             speeds=speeds,
             moves_right=moves_right,
-            timers=timers - waits + (moves * 15 & speeds),
+            timers=timers - waits + clear(speeds, waits),
             move_timer=jnp.maximum(move_timer - 1, 0),
             steps_left=state.steps_left - 1,
             last_action=state.last_action,
         )
         return next_state, arrives.astype(jnp.float32), state.steps_left <= 0
 
-    def _board(self, state: FreewayState) -> jax.Array:
-        trails = _move(state.columns, NIBBLES ^ state.moves_right, state.moves_right)
-        speeds = row_numbers(state.speeds)
-        bits = jnp.uint32(1) << row_numbers(state.columns)
-        bits |= jnp.uint32(1 << 10) << row_numbers(trails)
-        bits |= jnp.uint32(1 << 19) << speeds
-        board = show(jnp.where(speeds > 0, bits, 0), _SHOWN, self.dtype)
-        return put(board, self._cell(state.chicken, COLUMN, "chicken")[None])
+    def boards(self, state: FreewayState) -> dict[str, jax.Array]:
+        behind = _drive(state.columns, LANES ^ state.moves_right, state.moves_right)
+        speeds, trails = unpack(state.speeds), bit(unpack(behind))
+        boards = {
+            "chicken": at(state.chicken, COLUMN),
+            "car": jnp.where(speeds > 0, bit(unpack(state.columns)), 0),
+        }
+        for speed in range(1, NUM_SPEEDS + 1):
+            boards[f"speed{speed}"] = jnp.where(speeds == speed, trails, 0)
+        return boards
 
 
 def _draw_cars(words: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -153,14 +155,13 @@ def _draw_cars(words: jax.Array) -> tuple[jax.Array, jax.Array]:
     for i in range(8):
         # Four decimal digits of a word. Their probabilities are right to 3e-6 of their size.
         kind = words[i // 4] // 10 ** (i % 4) % 10
-        speeds |= (kind % NUM_SPEEDS + 1) << 4 * i
-        moves_right |= (kind // NUM_SPEEDS) << 4 * i
+        speeds += (kind % NUM_SPEEDS + 1) * lane(i + 1)
+        moves_right += kind // NUM_SPEEDS * lane(i + 1)
     return speeds, moves_right
 
 
-def _move(columns: jax.Array, right: jax.Array, left: jax.Array) -> jax.Array:
-    """Moves cars to the right and to the left, around the board."""
-    to_last = left & ~is_nonzero(columns)
-    columns = columns + right - left + to_last * SIZE
-    is_out = (columns >> 1) & (columns >> 3) & NIBBLES  # in column 10
-    return columns & ~(is_out * 15)
+def _drive(columns: jax.Array, right: jax.Array, left: jax.Array) -> jax.Array:
+    """Moves the cars of lanes to the right and to the left, around the board."""
+    enters = left & equals(columns, 0)  # at the right edge
+    columns = columns + right - left + enters * SIZE
+    return clear(columns, equals(columns, SIZE))

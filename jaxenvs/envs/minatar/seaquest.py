@@ -27,7 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.minatar._minatar import SIZE, MinAtar
+from jaxenvs.envs.minatar._minatar import MinAtar
+from jaxenvs.envs.minatar._packed import SIZE
 
 OXYGEN = 200  # steps until a full tank is empty
 MAX_DIVERS = 6  # on board
@@ -345,7 +346,7 @@ class Seaquest(MinAtar[SeaquestState]):
             state = state.replace(ramp=ramp)
         return state, bonus, dies
 
-    def _board(self, state: SeaquestState) -> jax.Array:
+    def boards(self, state: SeaquestState) -> dict[str, jax.Array]:
         fish, subs = _cells(state.fish), _cells(_all_subs(state.subs))
         divers = trail = jnp.zeros(8, jnp.uint32)
         for i in range(2):
@@ -363,7 +364,7 @@ class Seaquest(MinAtar[SeaquestState]):
         air = _bit(jnp.maximum(state.oxygen, 0) * SIZE // OXYGEN) - 1
         rescued = jnp.maximum(state.rescued, 0)
         gauge = (_bit(rescued) - 1) << (SIZE - 1 - rescued).astype(jnp.uint32)
-        boards = {
+        return {
             "sub_front": jnp.where(is_row, _bit(state.column), 0),
             "sub_back": jnp.where(is_row, _bit(back), 0),
             "friendly_bullet": jnp.pad(_both(state.shots), (0, 1)),
@@ -375,16 +376,6 @@ class Seaquest(MinAtar[SeaquestState]):
             "diver_gauge": jnp.where(is_bottom, gauge, 0),
             "diver": jnp.pad(divers, 1),
         }
-        # Three boards fit into a word. A mask picks the bit of each cell and channel.
-        column, channel = np.divmod(np.arange(SIZE * SIZE), SIZE)
-        shown = jnp.zeros((SIZE, SIZE * SIZE), jnp.uint32)
-        for first in range(0, len(self.channels), 3):
-            words = jnp.zeros(SIZE, jnp.uint32)
-            for i, name in enumerate(self.channels[first : first + 3]):
-                words |= boards[name] << SIZE * i
-            masks = np.where(channel // 3 * 3 == first, 1 << column + SIZE * (channel % 3), 0)
-            shown |= _once(words)[:, None] & masks.astype(np.uint32)[None]
-        return _once((shown != 0).astype(self.dtype)).reshape(-1)
 
 
 def _once(values: Any) -> Any:

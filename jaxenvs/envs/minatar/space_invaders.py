@@ -8,25 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.minatar._minatar import SIZE, Draws, MinAtar, bits_of_channels, put, show
+from jaxenvs.envs.minatar._minatar import Draws, MinAtar
+from jaxenvs.envs.minatar._packed import ROWS, SIZE, at, bit, count, sideward
 
 FIRST_WAVE = np.array([0b0011111100] * 4 + [0] * 6, np.uint32)  # columns 2 to 7 of rows 0 to 3
 SHOT_INTERVAL = 5  # steps between the cannon's shots
 ALIEN_SHOT_INTERVAL = 10  # steps between the aliens' shots
 SLOWEST_MOVE, FASTEST_MOVE = 12, 6  # steps between the moves of many aliens
-_ROWS = np.arange(SIZE, dtype=np.int32)
-_ALL = np.uint32(2**SIZE - 1)  # the bits of a row
-# Aliens have the bits from 0, bullets of the cannon those from 10, bullets of aliens from 20.
-_SHOWN_LEFT = bits_of_channels(None, 0, 0, None, 10, 20)
-_SHOWN_RIGHT = bits_of_channels(None, 0, None, 0, 10, 20)
 
 
 @chex.dataclass(frozen=True)
 class SpaceInvadersState:
-    """The cannon, the aliens, the bullets of both, and when they move and shoot.
-
-    Bit c of row r of a map is set if there is an object in this cell.
-    """
+    """The cannon, the boards of aliens and bullets, and when they move and shoot."""
 
     cannon: jax.Array  # int32[], column
     aliens: jax.Array  # uint32[10]
@@ -96,31 +89,29 @@ class SpaceInvaders(MinAtar[SpaceInvadersState]):
     ) -> tuple[SpaceInvadersState, jax.Array, jax.Array]:
         steer = self._is(action, "r").astype(jnp.int32) - self._is(action, "l").astype(jnp.int32)
         cannon = jnp.clip(state.cannon + steer, 0, SIZE - 1)
-        column = jnp.uint32(1) << cannon.astype(jnp.uint32)
         shoots = self._is(action, "f") & (state.shot_timer == 0)
         # A new bullet moves at once, so it appears above the cannon.
-        bullets = _shift(state.cannon_bullets, -1)
-        bullets = jnp.where((_ROWS == SIZE - 2) & shoots, bullets | column, bullets)
-        alien_bullets = _shift(state.alien_bullets, 1)
+        shot = jnp.where(shoots, at(SIZE - 2, cannon), 0)
+        bullets = _downward(state.cannon_bullets, -1) | shot
+        alien_bullets = _downward(state.alien_bullets, 1)
 
-        aliens, number = state.aliens, jax.lax.population_count(state.aliens).sum(dtype=jnp.uint32)
-        dies = ((alien_bullets[-1] | aliens[-1]) & column) != 0
+        aliens, number = state.aliens, count(state.aliens)
+        dies = ((alien_bullets[-1] | aliens[-1]) & bit(cannon)) != 0
         moves = state.move_timer == 0
-        edge = jnp.where(state.moves_right, np.uint32(1 << (SIZE - 1)), np.uint32(1))
-        turns = moves & (jax.lax.reduce_or(aliens, (0,)) & edge != 0)
+        edge = bit(jnp.where(state.moves_right, SIZE - 1, 0))
+        turns = moves & (_columns(aliens) & edge != 0)
         dies |= turns & (aliens[-1] != 0)
-        sideward = jnp.where(state.moves_right, aliens << 1, aliens >> 1) & _ALL
-        downward = jnp.roll(aliens, 1)
-        aliens = jnp.where(moves, jnp.where(turns, downward, sideward), aliens)
-        dies |= (aliens[-1] & column) != 0
+        moved = jnp.where(turns, jnp.roll(aliens, 1), sideward(aliens, state.moves_right))
+        aliens = jnp.where(moves, moved, aliens)
+        dies |= (aliens[-1] & bit(cannon)) != 0
 
         alien_shoots = state.alien_shot_timer == 0
-        shooter = _nearest(jax.lax.reduce_or(aliens, (0,)), cannon)
-        row = jnp.max(jnp.where(aliens & shooter != 0, _ROWS, -1))
-        shot = jnp.where((row == _ROWS) & alien_shoots, shooter, 0)
+        shooter = _nearest(_columns(aliens), cannon)
+        row = jnp.max(jnp.where(aliens & bit(shooter) != 0, ROWS, -1))
+        alien_bullets |= jnp.where(alien_shoots, at(row, shooter), 0)
 
         killed = aliens & bullets
-        kills = jax.lax.population_count(killed).sum(dtype=jnp.uint32)
+        kills = count(killed)
         is_over = kills == number
         interval = state.move_interval
         speeds_up = is_over & (interval > FASTEST_MOVE) & self.difficulty_ramping
@@ -129,7 +120,7 @@ class SpaceInvaders(MinAtar[SpaceInvadersState]):
             cannon=cannon,
             aliens=jnp.where(is_over, FIRST_WAVE, aliens ^ killed),
             cannon_bullets=bullets ^ killed,
-            alien_bullets=alien_bullets | shot,
+            alien_bullets=alien_bullets,
             moves_right=state.moves_right ^ turns,
             move_interval=interval - speeds_up.astype(jnp.int32),
             move_timer=jnp.where(moves, few, state.move_timer) - 1,
@@ -140,23 +131,32 @@ class SpaceInvaders(MinAtar[SpaceInvadersState]):
         )
         return state, kills.astype(jnp.float32), dies
 
-    def _board(self, state: SpaceInvadersState) -> jax.Array:
-        rows = state.aliens | state.cannon_bullets << SIZE | state.alien_bullets << 2 * SIZE
-        shown = jnp.where(state.moves_right, _SHOWN_RIGHT, _SHOWN_LEFT)
-        board = show(rows, shown, self.dtype)
-        return put(board, self._cell(SIZE - 1, state.cannon, "cannon")[None])
+    def boards(self, state: SpaceInvadersState) -> dict[str, jax.Array]:
+        return {
+            "cannon": at(SIZE - 1, state.cannon),
+            "alien": state.aliens,
+            "left": jnp.where(state.moves_right, 0, state.aliens),
+            "right": jnp.where(state.moves_right, state.aliens, 0),
+            "cannon_bullet": state.cannon_bullets,
+            "alien_bullet": state.alien_bullets,
+        }
 
 
-def _shift(rows: jax.Array, by: int) -> jax.Array:
-    """Moves a map down, or up if negative. What leaves it is gone."""
-    nothing = jnp.zeros(1, rows.dtype)
-    return jnp.concatenate([rows[1:], nothing] if by < 0 else [nothing, rows[:-1]])
+def _downward(board: jax.Array, by: int) -> jax.Array:
+    """Moves a board down by one row, or up if `by` is -1. What leaves it is gone."""
+    nothing = jnp.zeros(1, board.dtype)
+    return jnp.concatenate([board[1:], nothing] if by < 0 else [nothing, board[:-1]])
+
+
+def _columns(board: jax.Array) -> jax.Array:
+    """Returns a row with the columns in which a board has an object."""
+    return jax.lax.reduce_or(board, (0,))
 
 
 def _nearest(columns: jax.Array, column: jax.Array) -> jax.Array:
-    """Returns the bit of the column that is the nearest to the given one, the left one of two."""
+    """Returns the column of a row's object that is nearest to a column, the left one of two."""
     place = column.astype(jnp.uint32)
     left, right = columns << (31 - place), columns >> place
     to_left = jax.lax.clz(left)  # 32 if there is none, like `to_right`
     to_right = jax.lax.population_count(~right & (right - 1))
-    return jnp.uint32(1) << jnp.where(to_left <= to_right, place - to_left, place + to_right)
+    return jnp.where(to_left <= to_right, place - to_left, place + to_right)
