@@ -51,11 +51,11 @@ class Parameterized:
             ParameterError: the parameter is a number and the new value is not.
         """
         own = {field.name for field in _fields(self)}
-        inner = {name: changes.pop(name) for name in [*changes] if name not in own}
-        if inner and (place := self.inner_parameters):
-            changes[place] = changes.get(place, getattr(self, place)).replace(**inner)
-            inner = {}
-        changes = checked_parameters(type(self), {**changes, **inner})
+        if place := self.inner_parameters:
+            inner = {name: changes.pop(name) for name in [*changes] if name not in own}
+            if inner:
+                changes[place] = changes.get(place, getattr(self, place)).replace(**inner)
+        changes = checked_parameters(type(self), changes)
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
 
@@ -87,7 +87,7 @@ def check_numbers(env: Any, axes: Any = None) -> None:
     Raises:
         VectorizeError: a number is an array, or a row has more than one.
     """
-    for field in filter(is_number, dataclasses.fields(env)):
+    for field in filter(is_number, _fields(env)):
         name, value = field.name, getattr(env, field.name)
         is_batched = getattr(axes, name, None) is not None
         if getattr(value, "ndim", 0) > is_batched:
@@ -116,7 +116,7 @@ def checked_parameters(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     """
     defaults = {
         field.name: field.default
-        for field in dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        for field in _fields(cls)
         if isinstance(field.default, int | float) and not struct.is_static(field)
     }
     numbers = dict(params)

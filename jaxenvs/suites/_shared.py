@@ -119,12 +119,10 @@ class WithParameters(Adapter):
         return {name: getattr(self.params, name) for name in field_names(self.params)}
 
     def replace(self, **changes: Any) -> Self:
-        fields = {*field_names(self)}
-        own = {name: changes.pop(name) for name in fields & changes.keys()}
-        if changes:
-            check_parameters(repr(self), changes, field_names(self.params))
-            own["params"] = own.get("params", self.params).replace(**changes)
-        return super().replace(**own)
+        own = field_names(self)
+        inner = [name for name in changes if name not in own]
+        check_parameters(repr(self), inner, field_names(self.params))
+        return super().replace(**changes)
 
 
 def with_time_limit(env: Environment, limit: Any, name: str) -> Environment:
