@@ -94,9 +94,9 @@ class AsterixOracle(MinAtarOracle):
         return AsterixState(
             player_row=np.int32(game.player_y),
             player_column=np.int32(game.player_x),
-            columns=_to_nibbles(entity[0] + 1 for entity in entities),
-            moves_right=_to_nibbles(entity[2] for entity in entities),
-            is_gold=_to_nibbles(entity[3] for entity in entities),
+            columns=_to_lanes(entity[0] + 1 for entity in entities),
+            moves_right=_to_lanes(entity[2] for entity in entities),
+            is_gold=_to_lanes(entity[3] for entity in entities),
             spawn_timer=np.int32(game.spawn_timer),
             move_timer=np.int32(game.move_timer),
             ramp_timer=np.int32(game.ramp_timer),
@@ -111,7 +111,7 @@ class AsterixOracle(MinAtarOracle):
         game.entities = [
             [column - 1, i + 1, bool(moves_right), bool(is_gold)] if column else None
             for i, (column, moves_right, is_gold) in enumerate(
-                zip(*map(_of_nibbles, fields), strict=True)
+                zip(*map(_of_lanes, fields), strict=True)
             )
         ]
         game.ramp_index = int(state.ramp_index)
@@ -150,9 +150,9 @@ class AsterixOracle(MinAtarOracle):
             yield AsterixState(
                 player_row=np.int32(number(1, 9)),
                 player_column=np.int32(column),
-                columns=_to_nibbles(np.where(free, 0, columns + 1)),
-                moves_right=_to_nibbles(~free & number(2, size=8).astype(bool)),
-                is_gold=_to_nibbles(~free & number(2, size=8).astype(bool)),
+                columns=_to_lanes(np.where(free, 0, columns + 1)),
+                moves_right=_to_lanes(~free & number(2, size=8).astype(bool)),
+                is_gold=_to_lanes(~free & number(2, size=8).astype(bool)),
                 spawn_timer=np.int32(number(10 - index) * number(2)),
                 move_timer=np.int32(number(5 - index // 2) * number(2)),
                 ramp_timer=np.int32(number(-1, 101) if number(2) and index < 9 else number(-1, 2)),
@@ -236,10 +236,10 @@ class FreewayOracle(MinAtarOracle):
         assert [car[1] for car in game.cars] == [*range(1, 9)]
         return FreewayState(
             chicken=np.int32(game.pos),
-            columns=_to_nibbles(car[0] for car in game.cars),
-            speeds=_to_nibbles(abs(car[3]) for car in game.cars),
-            moves_right=_to_nibbles(car[3] > 0 for car in game.cars),
-            timers=_to_nibbles(car[2] for car in game.cars),
+            columns=_to_lanes(car[0] for car in game.cars),
+            speeds=_to_lanes(abs(car[3]) for car in game.cars),
+            moves_right=_to_lanes(car[3] > 0 for car in game.cars),
+            timers=_to_lanes(car[2] for car in game.cars),
             move_timer=np.int32(game.move_timer),
             steps_left=np.int32(game.terminate_timer),
             last_action=self._last_action(),
@@ -251,7 +251,7 @@ class FreewayOracle(MinAtarOracle):
         game.cars = [
             [column, i + 1, timer, speed if moves_right else -speed]
             for i, (column, timer, speed, moves_right) in enumerate(
-                zip(*map(_of_nibbles, fields), strict=True)
+                zip(*map(_of_lanes, fields), strict=True)
             )
         ]
         game.pos, game.move_timer = int(state.chicken), int(state.move_timer)
@@ -262,8 +262,8 @@ class FreewayOracle(MinAtarOracle):
         speeds = [0] * 8 if len(self.generator.drawn) == 1 else [x[3] for x in self.reference.cars]
         return FreewayDraws(
             sticks=self._sticks(),
-            speeds=_to_nibbles(abs(speed) for speed in speeds),
-            moves_right=_to_nibbles(speed > 0 for speed in speeds),
+            speeds=_to_lanes(abs(speed) for speed in speeds),
+            moves_right=_to_lanes(speed > 0 for speed in speeds),
         )  # pyright: ignore[reportArgumentType]
 
     def unusual_states(self) -> Iterator[FreewayState]:
@@ -273,10 +273,10 @@ class FreewayOracle(MinAtarOracle):
             speeds = number(1, 6, size=8)
             yield FreewayState(
                 chicken=np.int32(number(1, 10) if i % 4 else 1),
-                columns=_to_nibbles(number(10, size=8) if i % 2 else number(3, 6, size=8)),
-                speeds=_to_nibbles(speeds),
-                moves_right=_to_nibbles(number(2, size=8)),
-                timers=_to_nibbles(number(speeds + 1) * number(2, size=8)),
+                columns=_to_lanes(number(10, size=8) if i % 2 else number(3, 6, size=8)),
+                speeds=_to_lanes(speeds),
+                moves_right=_to_lanes(number(2, size=8)),
+                timers=_to_lanes(number(speeds + 1) * number(2, size=8)),
                 move_timer=np.int32(number(3) * number(2)),
                 steps_left=np.int32(number(2501) if i % 8 else number(2)),
                 last_action=np.int32(number(self.env.action_space.n)),
@@ -403,10 +403,10 @@ def _to_map(bits: np.ndarray) -> np.ndarray:
     return (np.asarray(bits)[:, None] >> np.arange(10, dtype=np.uint32) & 1).astype(np.float64)
 
 
-def _to_nibbles(numbers: Iterable[Any]) -> np.uint32:
+def _to_lanes(numbers: Iterable[Any]) -> np.uint32:
     """Returns a word of eight numbers of four bits each."""
     return np.uint32(sum(int(number) << 4 * i for i, number in enumerate(numbers)))
 
 
-def _of_nibbles(word: Any) -> list[int]:
+def _of_lanes(word: Any) -> list[int]:
     return [int(word) >> 4 * i & 15 for i in range(8)]

@@ -1,6 +1,6 @@
 """What a worker process inherits from its caller: the environment ids that the caller registered.
 
-docs/bridge/index.md lists everything. Global random generators are seeded anew.
+docs/bridge/index.md lists everything. Global random generators are reseeded.
 """
 
 import contextlib
@@ -155,7 +155,7 @@ def _borrowed(module: ModuleType, objects: dict[str, bytes], name: str) -> Any:
 
 
 def _renew_generators() -> None:
-    """Seeds every global random generator anew.
+    """Reseeds every global random generator.
 
     A fork starts with its parent's state, and C and PyTorch start with the same state in every
     process. Python itself seeds `random` after a fork.
