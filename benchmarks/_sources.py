@@ -2,8 +2,9 @@
 
 A certificate whose digest differs from that of the sources is stale: `python -m benchmarks.certify`
 makes it again. The digest covers the module of the class and all modules of `jaxenvs.envs` that it
-imports, without comments, docstrings, and rendering. That of a certificate of MJX covers the
-modules of this engine, too; the tests compare every task in C MuJoCo with its reference.
+imports, without comments, docstrings, rendering, and imports of other modules, which may move. That
+of a certificate of MJX covers the modules of this engine, too; the tests compare every task in C
+MuJoCo with its reference.
 """
 
 import ast
@@ -43,7 +44,7 @@ def digest(module: str, read: Read = _read, *, engine: str = "c") -> str:
 @functools.cache
 def _rules(text: str) -> tuple[str, list[str]]:
     """Returns the code of a module without docstrings and pictures, and what it imports."""
-    tree = ast.parse(text)
+    tree = _Followed().visit(ast.parse(text))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             if ast.get_docstring(node, clean=False) is not None:
@@ -62,12 +63,25 @@ def _dump(node: object) -> str:
     return f"({type(node).__name__} {' '.join(f'{name}={_dump(value)}' for name, value in fields)})"
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+class _Followed(ast.NodeTransformer):
+    """Removes imports of modules that the digest does not follow."""
+
+    def visit_Import(self, node: ast.Import) -> ast.Import | None:
+        return node if any(_names(node)) else None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
+        return node if any(_names(node)) else None
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
     """Yields the names of modules to follow, and of what is imported from them."""
     for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        yield from (name for name in names if name.startswith(FOLLOWED))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _names(node)
+
+
+def _names(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        names = [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
+    yield from (name for name in names if name.startswith(FOLLOWED))

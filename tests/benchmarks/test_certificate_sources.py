@@ -28,7 +28,7 @@ def test_written_certificate_leaves_the_text_of_others(tmp_path):
 
 
 MODULES = {
-    "jaxenvs/envs/a.py": 'from jaxenvs.envs import b\n\n"""Text."""\nX = b.Y + 1  # a comment\n',
+    "jaxenvs/envs/a.py": 'from jaxenvs.envs import b\nimport c\n"""Text."""\nX = b.Y + 1  # old\n',
     "jaxenvs/envs/b.py": "Y = 1\n",
     "jaxenvs/envs/c.py": "Z = 1\n",
     "jaxenvs/physics/mjx.py": "from jaxenvs.physics.mjx_d import W\n",
@@ -39,7 +39,8 @@ MODULES = {
 @pytest.mark.parametrize(
     ("path", "old", "new", "is_same"),
     [
-        ("a", "# a comment", "# another", True),
+        ("a", "# old", "# new", True),
+        ("a", "import c", "from d import c", True),  # it moved
         ("a", "+ 1", "+  1", True),
         ("c", "1", "2", True),  # not imported by a
         ("a", "+ 1", "+ 2", False),
