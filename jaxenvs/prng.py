@@ -1,16 +1,10 @@
-"""JAX's threefry generator with unrolled rounds: the same bits, faster on CPU.
+"""Random keys and draws of environments: JAX's threefry keys, in the form that is fastest here.
 
-On CPU, JAX lowers every threefry draw to a rolled loop that XLA cannot fuse with other operations.
-The same generator with its 20 rounds unrolled is up to ten times faster, and random draws dominate
-the cost of small environments. The unrolled generator is registered as a separate key type that is
-only used inside a program. Keys that enter or leave the program have JAX's standard type, and every
-random bit is the same (tests/vector/test_prng.py compares each kind of draw). The numbers that JAX
-computes from the bits are the same too, with one exception: `jax.random.gamma` with many keys
-differs in the last few units, just as JAX's own result differs between many keys and one.
-
-Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, Parallel Random Numbers: As Easy
-as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds). Counters and word order are those of `jax.random` with
-`jax_threefry_partitionable`.
+Inside a program on a CPU, a key may have the type of the generator with unrolled rounds, see
+`_cpu.threefry`. Keys that enter or leave the program have JAX's standard type, and every random bit
+is the same (tests/vector/test_prng.py compares each kind of draw). The numbers that JAX computes
+from the bits are the same too, with one exception: `jax.random.gamma` with many keys differs in the
+last few units, just as JAX's own result differs between many keys and one.
 """
 
 import math
@@ -23,72 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import random as jex_random
 
-from jaxenvs.barrier import behind_barrier
+from jaxenvs._cpu import threefry
+from jaxenvs._cpu.barrier import behind_barrier
+from jaxenvs._cpu.threefry import STANDARD, UNROLLED
 from jaxenvs.errors import RandomKeyError, describe
 
 T = TypeVar("T")
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY, _ZERO = np.uint32(0x1BD11BDA), np.uint32(0)
-_STANDARD = "threefry2x32"
-_RAW_KEYS = {2: _STANDARD, 4: "rbg"}  # generators by the number of words
+_RAW_KEYS = {2: STANDARD, 4: "rbg"}  # generators by the number of words
 _OTHER_GENERATOR = 0x464F5247  # the domain for keys converted from other generators
-
-
-def _threefry(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Array, jax.Array]:
-    """Applies Threefry-2x32 to counters (high, low). Returns two uint32 arrays shaped like low."""
-    schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
-    x0, x1 = jnp.full(low.shape, schedule[0] + high), low + schedule[1]
-    for group in range(5):
-        for rotation in _ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = (x1 << np.uint32(rotation)) | (x1 >> np.uint32(32 - rotation))
-            x1 = x0 ^ x1
-        x0 = x0 + schedule[(group + 1) % 3]
-        x1 = x1 + schedule[(group + 2) % 3] + np.uint32(group + 1)
-    return x0, x1
-
-
-def _random_word(key: jax.Array, low: jax.Array) -> jax.Array:
-    """Returns 32 random bits for each counter, as uint32."""
-    x0, x1 = _threefry(key, low)
-    return x0 ^ x1
-
-
-def _counters(shape: tuple[int, ...]) -> jax.Array:
-    return jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-
-
-def _seed(seed: jax.Array) -> jax.Array:
-    return jax.random.key_data(jax.random.key(seed, impl=_STANDARD))
-
-
-def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(behind_barrier(_threefry, key, _counters(shape)), axis=-1)
-
-
-def _fold_in(key: jax.Array, data: Any) -> jax.Array:
-    return jnp.stack(behind_barrier(_threefry, key, jnp.asarray(data, jnp.uint32)))
-
-
-def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
-    counters = _counters(shape)
-    if bit_width == 64:
-        high, low = behind_barrier(_threefry, key, counters)
-        return (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
-    # Put one array behind the barrier. With two, XLA computes all rounds twice.
-    return behind_barrier(_random_word, key, counters).astype(f"uint{bit_width}")
-
-
-_UNROLLED = jex_random.define_prng_impl(
-    key_shape=(2,),
-    seed=_seed,
-    split=_split,
-    random_bits=_random_bits,
-    fold_in=_fold_in,
-    name="jaxenvs_unrolled_threefry2x32",
-    tag="jaxenvs",
-)
 
 
 def as_typed_key(key: Any) -> chex.PRNGKey:
@@ -108,7 +45,7 @@ def as_typed_key(key: Any) -> chex.PRNGKey:
     if not _is_typed(key):
         words = jnp.asarray(key)
         key = jax.random.wrap_key_data(words, impl=_RAW_KEYS[words.shape[-1]])
-    if str(jax.random.key_impl(key)) == _STANDARD or is_unrolled(key):
+    if str(jax.random.key_impl(key)) == STANDARD or is_unrolled(key):
         return key
     return _to_threefry(key)
 
@@ -132,7 +69,7 @@ def _to_threefry(key: chex.PRNGKey) -> chex.PRNGKey:
         return jax.vmap(_to_threefry)(key)
     words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
     words = jnp.pad(words, (0, len(words) % 2)).reshape(-1, 2)
-    first = jax.random.wrap_key_data(words[0], impl=_STANDARD)
+    first = jax.random.wrap_key_data(words[0], impl=STANDARD)
     for low in words[1:].reshape(-1):
         first = derive(first, _OTHER_GENERATOR, low)
     return first
@@ -154,18 +91,18 @@ def derive(key: chex.PRNGKey, domain: int, index: Any = 0) -> chex.PRNGKey:
     key, high = as_typed_key(key), np.uint32(domain)
     low, words = jnp.asarray(index).astype(jnp.uint32), jax.random.key_data(key)
     if is_unrolled(key):
-        hashed = behind_barrier(lambda key, low: _threefry(key, low, high), words, low)
-        return jax.random.wrap_key_data(jnp.stack(hashed), impl=_UNROLLED)
+        hashed = behind_barrier(lambda key, low: threefry.hashed(key, low, high), words, low)
+        return jax.random.wrap_key_data(jnp.stack(hashed), impl=UNROLLED)
     hashed = jex_random.threefry_2x32(words, jnp.stack([jnp.uint32(high), low]))
-    return jax.random.wrap_key_data(hashed, impl=_STANDARD)
+    return jax.random.wrap_key_data(hashed, impl=STANDARD)
 
 
 def as_fast_key(key: Any) -> chex.PRNGKey:
     """Returns the same key in the fastest type with the same bits, for use inside a program."""
     key = as_typed_key(key)
-    if is_unrolled(key) or not _should_unroll():
+    if is_unrolled(key) or not threefry.should_unroll():
         return key
-    return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
 
 
 def call_with_fast_key(call: Callable[[chex.PRNGKey], T], key: Any) -> T:
@@ -230,18 +167,11 @@ def as_standard_keys(tree: chex.ArrayTree) -> chex.ArrayTree:
             return leaf
         if not is_unrolled(leaf):
             return leaf
-        return jax.random.wrap_key_data(jax.random.key_data(leaf), impl=_STANDARD)
+        return jax.random.wrap_key_data(jax.random.key_data(leaf), impl=STANDARD)
 
     return jax.tree.map(convert, tree)
 
 
 def is_unrolled(key: chex.PRNGKey) -> bool:
     """Returns whether `key` has the internal type, with unrolled rounds."""
-    return jax.random.key_impl(key) == _UNROLLED
-
-
-def _should_unroll() -> bool:
-    return (
-        bool(jax.config.jax_threefry_partitionable)  # pyright: ignore[reportAttributeAccessIssue]
-        and jax.default_backend() == "cpu"
-    )
+    return jax.random.key_impl(key) == UNROLLED

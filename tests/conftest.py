@@ -41,7 +41,7 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from jaxenvs import prng  # noqa: E402
+from jaxenvs._cpu import threefry  # noqa: E402
 from jaxenvs.registry import registry  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -81,7 +81,7 @@ def pytest_configure(config):
     if not config.getoption("optimized"):
         os.environ["XLA_FLAGS"] = " ".join([os.environ["XLA_FLAGS"], *QUICK_TO_COMPILE])
         if jax.__version_info__ < (0, 11):  # JAX's own generator: the same bits, compiled sooner
-            prng._should_unroll = lambda: False
+            threefry.should_unroll = lambda: False
     if not hasattr(config, "workerinput"):
         _shrink_cache(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]))
     else:

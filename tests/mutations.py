@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "chunks-last-pass-writes-too-much",
-        "jaxenvs/chunks.py",
+        "jaxenvs/_cpu/chunks.py",
         "due = jnp.minimum(chunk, counts[-1] - first)",
         "due = jnp.minimum(chunk, counts[-1])",
         ("tests/vector/test_autoreset.py",),

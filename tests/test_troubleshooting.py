@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs import errors, prng
-from jaxenvs.chunks import choose_chunk
+from jaxenvs import errors
+from jaxenvs._cpu import threefry
+from jaxenvs._cpu.chunks import choose_chunk
 from jaxenvs.envs.classic_control import CartPole
 from jaxenvs.faces import _programs
 from jaxenvs.testing import CountingEnv
@@ -434,7 +435,7 @@ def test_only_cpus_reset_in_chunks_by_default(monkeypatch):
 
 
 def test_debug_key_reuse_sees_calls_of_jax_random_only(monkeypatch):
-    monkeypatch.setattr(prng, "_should_unroll", lambda: True)  # as outside of tests
+    monkeypatch.setattr(threefry, "should_unroll", lambda: True)  # as outside of tests
     batch = jaxenvs.vectorize(CountingEnv(), 2)
     space = jaxenvs.spaces.Discrete(2)
     for draw, is_seen in (

@@ -7,6 +7,7 @@ passed as separate arrays, with its state donated.
 
 import contextlib
 import ctypes
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -17,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import keys, prng
+from jaxenvs._cpu.kernels import FewKernels
+from jaxenvs._cpu.packing import PackedLayout, can_pack
 from jaxenvs._machine import num_cores
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RenderError
 from jaxenvs.faces._host_timestep import HostTimeStep
-from jaxenvs.faces._kernels import in_kernels, in_one_kernel, may_be_one_kernel
-from jaxenvs.faces._packing import PackedLayout, can_pack
 from jaxenvs.vector.vectorize import VectorizedEnv
 
 # The size up to which a batch is passed as one buffer. Measured with classic control on two CPU
@@ -30,6 +31,10 @@ from jaxenvs.vector.vectorize import VectorizedEnv
 # little at twice the size. XLA splits larger operations among threads and then cannot compile them
 # to one kernel: those of 256 KiB until jax 0.11.
 _PACKED_WORDS = (128 if jax.__version_info__ >= (0, 11) else 60) * 2**10
+
+# Up to this N, a single kernel resets all instances at every step and selects the finished ones.
+# Measured with CartPole on two CPU cores.
+_FEW_ROWS = 32
 
 # How often to poll for the end of a step of another device before blocking, about 60 us, because a
 # blocked thread takes 20 to 50 us to wake up.
@@ -70,8 +75,15 @@ class Programs:
             self._record_dtype = self._layout.record_dtype()[1]
             self._read = _make_packed_reader(self._layout)
             self._pack, self._unpack = jax.jit(self._packed), jax.jit(self._layout.unpack)
-            self._step = _FewKernels(self._packed_step, env)
-            self._reset = _FewKernels(self._packed_reset, env, in_shardings=place)
+            whole = _select_few(env)
+            self._step = FewKernels(
+                partial(self._packed_step, env), partial(self._packed_step, whole)
+            )
+            self._reset = FewKernels(
+                partial(self._packed_reset, env),
+                partial(self._packed_reset, whole),
+                in_shardings=place,
+            )
         else:
             self._read = _read_arrays
             self._pack = self._unpack = lambda out: out
@@ -84,7 +96,7 @@ class Programs:
         )
 
     def _packed(self, out: Any) -> jax.Array:
-        return jnp.pad(self._layout.pack(out), (0, 1))  # see `in_one_kernel`
+        return jnp.pad(self._layout.pack(out), (0, 1))  # see `FewKernels`
 
     def _packed_reset(self, env: VectorEnv, seed: jax.Array, calls: jax.Array) -> jax.Array:
         return self._layout.pack(_reset(env, seed, calls))
@@ -164,34 +176,16 @@ class Programs:
         return self._read(out)
 
 
-class _FewKernels:
-    """A program that is compiled to as few CPU kernels as possible when it is first called.
+def _select_few(env: VectorEnv) -> VectorEnv:
+    """Returns `env` with vectorized environments that reset few instances by a selection."""
 
-    Args:
-        call: a pure function of an environment and arrays to uint32[n]. One word follows.
-        env: the environment; its parameters become constants of the program.
-        options: of `jax.jit`.
-    """
+    def select(node: Any) -> Any:
+        if not isinstance(node, VectorizedEnv):
+            return node
+        resets = dataclasses.replace(node.resets, select_up_to=_FEW_ROWS)
+        return dataclasses.replace(node, resets=resets)
 
-    def __init__(self, call: Callable[..., jax.Array], env: VectorEnv, **options: Any) -> None:
-        self._call, self._env, self._options = call, env, options
-        self._compiled: Callable[..., jax.Array] | None = None
-
-    def __call__(self, *args: Any) -> jax.Array:
-        if self._compiled is None:
-            self._compiled = self._compile(*args)
-        return self._compiled(*args)
-
-    def _compile(self, *args: Any) -> Callable[..., jax.Array]:
-        plain = partial(self._call, self._env)
-        compiled = jax.jit(in_one_kernel(self._call, self._env), **self._options)
-        if not may_be_one_kernel(compiled.trace(*args).jaxpr.jaxpr):
-            compiled = jax.jit(in_kernels(plain), **self._options)
-        try:
-            compiled.lower(*args).compile()
-        except jax.errors.JaxRuntimeError:
-            return jax.jit(lambda *args: jnp.pad(plain(*args), (0, 1)), **self._options)
-        return compiled
+    return jax.tree.map(select, env, is_leaf=lambda node: isinstance(node, VectorizedEnv))
 
 
 def _make_packed_reader(layout: PackedLayout) -> Callable[[Any], HostTimeStep]:

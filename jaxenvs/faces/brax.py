@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import keys, prng, spaces
-from jaxenvs.chunks import choose_chunk, overwrite_where
+from jaxenvs._cpu.chunks import choose_chunk, overwrite_where
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ParameterError, SpaceError, missing_extra
 from jaxenvs.faces._third_party import make_env_for, reset_with_half, step_with_half

@@ -15,8 +15,8 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxenvs import keys, prng, spaces
+from jaxenvs._cpu.chunks import choose_chunk, overwrite_where
 from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
-from jaxenvs.chunks import choose_chunk, overwrite_where
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._third_party import call_native, make_env_for

@@ -14,8 +14,8 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, loops, prng, struct
+from jaxenvs._cpu.chunks import Resets
 from jaxenvs.calls import call_with_state, check_order, without_checks
-from jaxenvs.chunks import Resets
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 from jaxenvs.errors import (
     VectorizeError,

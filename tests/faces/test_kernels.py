@@ -10,8 +10,8 @@ import pytest
 
 import jaxenvs
 from jaxenvs import prng
-from jaxenvs.faces._kernels import in_kernels
-from jaxenvs.faces._packing import PackedLayout
+from jaxenvs._cpu.kernels import in_kernels
+from jaxenvs._cpu.packing import PackedLayout
 
 
 def check(call, *given):

@@ -14,8 +14,8 @@ import pytest
 
 import jaxenvs
 from jaxenvs import keys
-from jaxenvs.bits import nth_true, pack
-from jaxenvs.chunks import choose_chunk, overwrite_where
+from jaxenvs._cpu.bits import nth_true, pack
+from jaxenvs._cpu.chunks import choose_chunk, overwrite_where
 from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, CountingEnv, ScriptedEnv
 from tests.ids import EXAMPLES_OF_GAMES, every_nth, one_id_per_class
 from tests.rounding import assert_agree

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.barrier import behind_barrier
+from jaxenvs._cpu.barrier import behind_barrier
 from jaxenvs.numerics import sincos
 
 LINEAR_SLOP = 0.005  # m, b2_linearSlop

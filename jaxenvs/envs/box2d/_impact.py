@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import loops
-from jaxenvs.barrier import behind_barrier
+from jaxenvs._cpu.barrier import behind_barrier
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,
     Array,

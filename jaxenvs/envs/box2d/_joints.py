@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.barrier import behind_barrier
+from jaxenvs._cpu.barrier import behind_barrier
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,
     Array,

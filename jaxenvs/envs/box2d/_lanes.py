@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxenvs.chunks import overwrite_where
+from jaxenvs._cpu.chunks import overwrite_where
 from jaxenvs.envs.box2d._geometry import Array
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxenvs.barrier import behind_barrier
+from jaxenvs._cpu.barrier import behind_barrier
 from jaxenvs.envs.box2d._geometry import (
     SKIN,
     Array,

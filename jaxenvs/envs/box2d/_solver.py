@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxenvs import loops
-from jaxenvs.barrier import behind_barrier
+from jaxenvs._cpu.barrier import behind_barrier
 from jaxenvs.envs.box2d._contacts import (
     ContactRows,
     Contacts,

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import loops
-from jaxenvs.chunks import overwrite_where
+from jaxenvs._cpu.chunks import overwrite_where
 from jaxenvs.envs.box2d._contacts import Contacts, prepare_contacts
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,

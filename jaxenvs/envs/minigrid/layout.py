@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import bits, loops, prng
+from jaxenvs import loops, prng
+from jaxenvs._cpu import bits
 from jaxenvs.envs.minigrid import cells
 
 Place = tuple[Any, Any]

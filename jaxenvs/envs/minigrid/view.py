@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.bits import spread
+from jaxenvs._cpu.bits import spread
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.layout import lookup
 

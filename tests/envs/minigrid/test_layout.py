@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs import bits
+from jaxenvs._cpu import bits
 from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
 
 TABLES = {

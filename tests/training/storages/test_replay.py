@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxenvs import barrier
+from jaxenvs._cpu import barrier
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.storages import PrioritizedReplay, Replay
 from jaxenvs.training.storages._sum_tree import FANOUT, levels

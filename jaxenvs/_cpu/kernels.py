@@ -4,7 +4,6 @@ XLA runs a CPU program as a sequence of small tasks. Each costs about a microsec
 than the work of a small environment.
 """
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -15,41 +14,47 @@ import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
-from jaxenvs.faces._packing import PackedLayout, can_pack
-from jaxenvs.vector.vectorize import VectorizedEnv
-
-# Up to this N, a single kernel resets all instances at every step and selects the finished ones.
-# Measured with CartPole on two CPU cores.
-_FEW_ROWS = 32
+from jaxenvs._cpu.packing import PackedLayout, can_pack
 
 _ATTRIBUTES = {"xla_cpu_small_call": "true", "inlineable": "false"}
 
 
-def in_one_kernel(call: Callable[..., jax.Array], env: Any) -> Callable[..., jax.Array]:
-    """Compiles `call(env, *args)` to a single CPU kernel and returns it as a function of `args`.
+class FewKernels:
+    """A program that is compiled to as few CPU kernels as possible when it is first called.
 
-    If XLA cannot compile `call` to one kernel, the returned function raises
-    `jax.errors.JaxRuntimeError`, see `may_be_one_kernel`. Results may differ from those of `call`
-    in the last bits.
+    Results may differ from those of `call` in the last bits.
 
     Args:
-        call: a pure function of a tree that contains `VectorizedEnv`s, and of arrays. It returns
-            uint32[n]. One word follows that depends on all arguments: XLA aborts if a kernel does
-            not read an operand.
-        env: the tree.
+        call: a pure function of arrays to uint32[n]. One word follows that depends on all
+            arguments: XLA aborts if a kernel does not read an operand.
+        whole: `call` in a form that is faster if it is one kernel.
+        options: of `jax.jit`.
     """
-    env = jax.tree.map(
-        lambda node: (
-            dataclasses.replace(
-                node, resets=dataclasses.replace(node.resets, select_up_to=_FEW_ROWS)
-            )
-            if isinstance(node, VectorizedEnv)
-            else node
-        ),
-        env,
-        is_leaf=lambda node: isinstance(node, VectorizedEnv),
-    )
-    return _kernel(lambda *args: jnp.append(call(env, *args), _word_of(jax.tree.leaves(args))))
+
+    def __init__(
+        self, call: Callable[..., jax.Array], whole: Callable[..., jax.Array], **options: Any
+    ) -> None:
+        self._call, self._whole, self._options = call, whole, options
+        self._compiled: Callable[..., jax.Array] | None = None
+
+    def __call__(self, *args: Any) -> jax.Array:
+        if self._compiled is None:
+            self._compiled = self._compile(*args)
+        return self._compiled(*args)
+
+    def _compile(self, *args: Any) -> Callable[..., jax.Array]:
+        compiled = jax.jit(_in_one_kernel(self._whole), **self._options)
+        if not _may_be_one_kernel(compiled.trace(*args).jaxpr.jaxpr):
+            compiled = jax.jit(in_kernels(self._call), **self._options)
+        try:
+            compiled.lower(*args).compile()
+        except jax.errors.JaxRuntimeError:
+            return jax.jit(lambda *args: jnp.pad(self._call(*args), (0, 1)), **self._options)
+        return compiled
+
+
+def _in_one_kernel(call: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    return _kernel(lambda *args: jnp.append(call(*args), _word_of(jax.tree.leaves(args))))
 
 
 def in_kernels(call: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
@@ -58,7 +63,7 @@ def in_kernels(call: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     Results may differ from those of `call` in the last bits.
 
     Args:
-        call: as of `in_one_kernel`, without the tree.
+        call: as of `FewKernels`.
     """
 
     def compiled(*args: Any) -> jax.Array:
@@ -225,15 +230,15 @@ _NOT_IN_KERNELS = re.compile(
 _CALLS = ("jit", "custom_jvp_call", "custom_vmap_call", "custom_partitioning")
 
 
-def may_be_one_kernel(jaxpr: Any) -> bool:
-    """Returns whether XLA may compile a program to one kernel, for `in_one_kernel`."""
+def _may_be_one_kernel(jaxpr: Any) -> bool:
+    """Returns whether XLA may compile a program to one kernel."""
     return all(map(_may_be_in_kernel, jaxpr.eqns))
 
 
 def _may_be_in_kernel(equation: Any) -> bool:
     if _NOT_IN_KERNELS.fullmatch(equation.primitive.name):
         return False
-    return all(map(may_be_one_kernel, _inner_jaxprs(equation)))
+    return all(map(_may_be_one_kernel, _inner_jaxprs(equation)))
 
 
 def _may_fold(equation: Any, computed: set[Any]) -> bool:

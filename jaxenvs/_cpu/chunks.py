@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxenvs import loops
-from jaxenvs.bits import nth_true, pack
+from jaxenvs._cpu.bits import nth_true, pack
 from jaxenvs.struct import select
 
 # (params, indices int32[n]) -> the new rows of these instances, [n, ...]. Indices may be out of
