@@ -30,7 +30,8 @@ from jaxenvs.errors import MissingExtraError
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # drawn digits
-INDEX = "environments/index.md"  # its list of ids is appended
+HOME = "index.md"  # to which the gallery is appended
+INDEX = "environments/index.md"  # to which the lists of families and ids are appended
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "assets" / "environments"
 OVERVIEW = DOCS / "assets" / "overview.gif"
@@ -66,6 +67,13 @@ GUIDES = {
     "mujoco": _PHYSICS,
     "robotics": _ROBOTICS,
 }
+ENGINES = {
+    "atari": "the console",
+    "box2d": "Box2D",
+    "dm_control": "MuJoCo",
+    "mujoco": "MuJoCo",
+    "robotics": "MuJoCo",
+}
 # Of these families, only some ids have a picture.
 PICTURED = {
     "atari": ("Breakout", "MontezumaRevenge", "MsPacman", "Pong", "Seaquest", "SpaceInvaders"),
@@ -79,20 +87,36 @@ TILES = (
     + ("bsuite/deep_sea-v0",),
 )
 
+GALLERY = {
+    *("Ant-v5", "BipedalWalker-v3", "CartPole-v1", "Humanoid-v5", "LunarLander-v3", "Taxi-v4"),
+    *("ALE/Breakout-v5", "MinAtar/Seaquest-v1", "MiniGrid-DoorKey-16x16-v0", "Pendulum-v1"),
+    *("dm_control/quadruped-run", "BabyAI-BossLevel-v0"),
+}
+
 LIMITS = "time limit", "solved at", "compared with"  # columns of tables
 
 Entries = list[tuple[jaxenvs.EnvSpec, jaxenvs.Environment]]  # the ids of a class
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Adds the pages of environments to the navigation; mkdocs calls this."""
+    assert config.nav is not None
+    (section,) = (part["Environments"] for part in config.nav if "Environments" in part)
+    section[1:1] = [
+        {title(family): [f"environments/{family}/index.md", *map(page_of, classes)]}
+        for family, classes in families().items()
+    ]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages of environments and their list; mkdocs calls this."""
     for path, text in texts().items():
-        if path == INDEX:
-            index = files.get_file_from_path(path)
-            assert index is not None
-            index.content_string += text
-        else:
+        written = files.get_file_from_path(path)
+        if written is None:
             files.append(File.generated(config, path, content=text))
+        else:  # what stands there is an introduction
+            written.content_string += text
     return files
 
 
@@ -125,39 +149,108 @@ def made() -> Iterator[tuple[jaxenvs.EnvSpec, jaxenvs.Environment]]:
 
 
 @cache  # for `mkdocs serve`, which calls hooks again and again
+def families() -> dict[str, dict[type, Entries]]:
+    """Returns the entries of each class of each family."""
+    found: dict[str, dict[type, Entries]] = {}
+    for spec, env in made():
+        of_class = found.setdefault(spec.family, {}).setdefault(type(env.unwrapped), [])
+        of_class.append((spec, env))
+    return found
+
+
+@cache
 def texts() -> dict[str, str]:
     """Returns the text of each page, by its path in the documentation."""
-    families: dict[str, dict[type, Entries]] = {}
-    for spec, env in made():
-        of_class = families.setdefault(spec.family, {}).setdefault(type(env.unwrapped), [])
-        of_class.append((spec, env))
-    written = {INDEX: list_of_ids(families)}
-    for family, classes in families.items():
+    written = {HOME: gallery(), INDEX: index()}
+    for family, classes in families().items():
+        written[f"environments/{family}/index.md"] = family_page(family, classes)
         for cls, entries in classes.items():
-            written[f"environments/{family}/{cls.__name__}.md"] = environment_page(cls, entries)
+            written[page_of(cls)] = environment_page(cls, entries)
     return written
 
 
-def list_of_ids(families: dict[str, dict[type, Entries]]) -> str:
-    """Returns the list of all ids, with a section per family and a row per id."""
-    lines = []
-    for family, classes in families.items():
-        name = TITLES.get(family) or family.replace("_", " ").capitalize()
-        lines += ["", f"## {name}"]
-        rows, more = [], []
-        for cls, entries in classes.items():
-            link = f"{family}/{cls.__name__}.md"
-            summary = read_docstring(cls)[0]
-            rows += [
-                (image(spec, ".."), f"[{spec.id}]({link})", summary, *limits(spec))
-                for spec, _ in entries
-                if picture(spec)
-            ]
-            others = [f"`{spec.id}`" for spec, _ in entries if not picture(spec)]
-            if others:
-                more += ["", f"[{len(others)} more]({link}): {', '.join(others)}."]
-        lines += table(("", "id", "task", *LIMITS), rows) + more
-    return "\n".join(lines) + "\n"
+def title(family: str) -> str:
+    return TITLES.get(family) or family.replace("_", " ").capitalize()
+
+
+def page_of(cls: type) -> str:
+    """Returns the path of the page of a class."""
+    (family,) = (name for name, classes in families().items() if cls in classes)
+    return f"environments/{family}/{cls.__name__}.md"
+
+
+def gallery() -> str:
+    """Returns pictures for the first page, each a link to the environment's page."""
+    links = [
+        f"[{shown}]({page_of(cls)})"
+        for classes in families().values()
+        for cls, entries in classes.items()
+        for spec, _ in entries
+        if spec.id in GALLERY and (shown := image(spec, "."))
+    ]
+    return "\n".join(["", '<div class="gallery" markdown>', "", *links, "", "</div>", ""])
+
+
+def index() -> str:
+    """Returns the list of families, and that of all ids, which readers can filter."""
+    rows = []
+    for family, classes in families().items():
+        entries = [entry for of_class in classes.values() for entry in of_class]
+        pictures = (shown for spec, _ in entries if (shown := image(spec, "..")))
+        link = f"[{title(family)}]({family}/index.md)"
+        rows.append((next(pictures, ""), link, len(classes), len(entries)))
+    lines = table(("", "family", "classes", "ids"), rows)
+    rows = [
+        (
+            f"[{spec.id}]({page_of(cls).removeprefix('environments/')})",
+            title(family),
+            kind_of(env.action_space, "continuous"),
+            kind_of(env.observation_space, "vector"),
+            ENGINES.get(family, "—"),
+            *limits(spec),
+        )
+        for family, classes in families().items()
+        for cls, entries in classes.items()
+        for spec, env in entries
+    ]
+    columns = "id", "family", "actions", "observations", "engine", *LIMITS
+    lines += ["", "## All ids", "", '<div class="filtered" markdown>', *table(columns, rows)]
+    return "\n".join([*lines, "", "</div>", ""])
+
+
+def family_page(family: str, classes: dict[type, Entries]) -> str:
+    """Returns the page of a family, with a row per picture."""
+    lines = [f"# {title(family)}"]
+    if guide := GUIDES.get(family):
+        sentence, path = guide
+        lines += ["", f"{sentence}(../../{path})."]
+    rows, more = [], []
+    for cls, entries in classes.items():
+        link = f"{cls.__name__}.md"
+        summary = read_docstring(cls)[0]
+        rows += [
+            (image(spec, "../.."), f"[{spec.id}]({link})", summary, *limits(spec))
+            for spec, _ in entries
+            if picture(spec)
+        ]
+        others = [f"`{spec.id}`" for spec, _ in entries if not picture(spec)]
+        if others:
+            more += ["", f"[{len(others)} more]({link}): {', '.join(others)}."]
+    return "\n".join([*lines, *table(("", "id", "task", *LIMITS), rows), *more]) + "\n"
+
+
+def kind_of(space: jaxenvs.spaces.Space, numbers: str) -> str:
+    """Returns what a space is, in a word for those who look for an environment.
+
+    `numbers` is the word for a vector.
+    """
+    if isinstance(space, jaxenvs.spaces.Discrete):
+        return "discrete"
+    if not isinstance(space, jaxenvs.spaces.Box):
+        return "several parts"
+    if len(space.shape) < 2:
+        return numbers
+    return "picture" if space.dtype == np.uint8 else "grid"
 
 
 def environment_page(cls: type, entries: Entries) -> str:
@@ -421,7 +514,7 @@ def image(spec: jaxenvs.EnvSpec, root: str) -> str:
     path = picture(spec)
     if path is None or not path.exists():
         return ""
-    return f"![{spec.id}]({root}/{path.relative_to(DOCS).as_posix()})"
+    return f"![{spec.id}]({root}/{path.relative_to(DOCS).as_posix()}){{ loading=lazy }}"
 
 
 def limits(spec: jaxenvs.EnvSpec) -> list[str]:

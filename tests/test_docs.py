@@ -32,6 +32,9 @@ PAGES = sorted(
 SLOW_PAGES = (
     *("extending/check_env.md", "extending/minigrid_level.md", "extending/rendering.md"),
     *("training.md", "training/own_parts.md", "training/schemes.md"),
+    *("tutorials/action_masks.md", "tutorials/behavior_cloning.md", "tutorials/curriculum.md"),
+    *("tutorials/custom_network.md", "tutorials/export.md", "tutorials/population.md"),
+    *("tutorials/save_and_load.md", "tutorials/seeding.md"),
     *("usage/atari.md", "usage/box2d.md", "usage/command_line.md", "usage/gpu.md"),
     *("usage/mujoco.md", "usage/multi_agent.md", "usage/rollouts.md", "usage/wrappers.md"),
 )
@@ -90,7 +93,10 @@ def test_the_examples_of_a_module_are_true(module, names, monkeypatch, tmp_path)
         assert not runner.failures, "".join(report)
 
 
-@pytest.mark.parametrize("folder", ["usage", "training", "bridge", "concepts", "extending", "api"])
+@pytest.mark.parametrize(
+    "folder",
+    [".", "usage", "tutorials", "training", "bridge", "concepts", "extending", "suites", "api"],
+)
 def test_every_page_is_in_the_navigation(folder):
     navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")]
@@ -106,12 +112,14 @@ def test_every_environment_has_a_page():
     spec.loader.exec_module(pages)
 
     written = pages.texts()
-    index = written.pop(pages.INDEX)
+    index, _ = written.pop(pages.INDEX), written.pop(pages.HOME)
+    of_families = [written.pop(page) for page in [*written] if page.endswith("index.md")]
     for page, text in written.items():
         assert f"]({page.removeprefix('environments/')})" in index
+        assert sum(f"]({page.rpartition('/')[2]})" in family for family in of_families)
         assert text.startswith("# ") and "\n## Parameters\n" in text
     whole = "".join(written.values())
-    assert all(f"| `{id}` |" in whole and id in index for id in IDS)
+    assert all(f"| `{id}` |" in whole and f"| [{id}](" in index for id in IDS)
 
 
 def test_the_tables_of_figures_are_up_to_date():
