@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         "minigrid-any-key-opens",
-        "jaxenvs/envs/minigrid/engine.py",
+        "jaxenvs/envs/minigrid/level.py",
         "has_key = (hand == cells.KEY) & (cells.color(carrying) == cells.color(front))",
         "has_key = hand == cells.KEY",
         ("tests/envs/minigrid/test_levels.py", "tests/parity/test_certificates.py"),

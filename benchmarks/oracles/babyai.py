@@ -17,7 +17,7 @@ from benchmarks.oracles.minigrid_bot import Objective
 from jaxenvs.envs.minigrid import MiniGridState, cells
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import MARKS, PLACES, Progress
-from jaxenvs.envs.minigrid.engine import DONE, DROP, PICK_UP, TOGGLE
+from jaxenvs.envs.minigrid.level import DONE, DROP, PICK_UP, TOGGLE
 
 VERBS = {
     verifier.GoToInstr: instructions.GO_TO,

@@ -19,8 +19,8 @@ from benchmarks.oracles.minigrid_parts import parts_of_levels
 from jaxenvs.core import Environment
 from jaxenvs.envs.minigrid import MiniGrid, MiniGridState, cells, missions
 from jaxenvs.envs.minigrid.dynamic_obstacles import Obstacles
-from jaxenvs.envs.minigrid.engine import DONE, DROP, PICK_UP, STEPS_X, STEPS_Y, TOGGLE
 from jaxenvs.envs.minigrid.go_to_door import GoTo
+from jaxenvs.envs.minigrid.level import DONE, DROP, PICK_UP, STEPS_X, STEPS_Y, TOGGLE
 from jaxenvs.envs.minigrid.memory import MemoryTask
 from jaxenvs.envs.minigrid.put_near import PutNearTask
 

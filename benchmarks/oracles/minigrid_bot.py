@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxenvs.envs.minigrid import MiniGridState, cells
-from jaxenvs.envs.minigrid.engine import (
+from jaxenvs.envs.minigrid.level import (
     DROP,
     FORWARD,
     LEFT,

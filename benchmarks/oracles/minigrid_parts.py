@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from jaxenvs.envs.minigrid import MiniGridState, cells
-from jaxenvs.envs.minigrid.engine import STEPS_X, STEPS_Y
 from jaxenvs.envs.minigrid.go_to_door import GoTo
+from jaxenvs.envs.minigrid.level import STEPS_X, STEPS_Y
 from jaxenvs.envs.minigrid.put_near import PutNearTask
 
 SMALL = 150  # cells of a grid of which pairs are compared

@@ -9,7 +9,7 @@ import pytest
 import jaxenvs
 from benchmarks import certify
 from benchmarks.oracles import oracle_for
-from jaxenvs.envs.minigrid import GoToDoor, cells, engine, view
+from jaxenvs.envs.minigrid import GoToDoor, cells, level, view
 
 minigrid = pytest.importorskip("minigrid")
 
@@ -105,7 +105,7 @@ def test_sight_is_that_of_minigrid(size, number):
 def test_rewards_are_those_of_minigrid_rounded_once():
     limits = sorted({jaxenvs.registry[id].time_limit for id in IDS})
     counts = np.arange(1, max(limits) + 1, dtype=np.int32)
-    ours = jax.jit(lambda counts: [engine._reward(counts, limit) for limit in limits])(counts)
+    ours = jax.jit(lambda counts: [level._reward(counts, limit) for limit in limits])(counts)
     for limit, rewards in zip(limits, ours, strict=True):
         expected = (1 - 0.9 * (counts / limit)).astype(np.float32)
         np.testing.assert_array_equal(rewards, expected)
@@ -113,7 +113,7 @@ def test_rewards_are_those_of_minigrid_rounded_once():
     every = np.arange(1, 1_001, dtype=np.int32)[:, None]
     counts = every.T
     expected = (1 - 0.9 * (counts / every)).astype(np.float32)
-    np.testing.assert_array_equal(jax.jit(engine._reward)(counts, every), expected)
+    np.testing.assert_array_equal(jax.jit(level._reward)(counts, every), expected)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,6 @@ from jaxenvs.envs.minigrid.dist_shift import DistShift as DistShift
 from jaxenvs.envs.minigrid.door_key import DoorKey as DoorKey
 from jaxenvs.envs.minigrid.dynamic_obstacles import DynamicObstacles as DynamicObstacles
 from jaxenvs.envs.minigrid.empty import Empty as Empty
-from jaxenvs.envs.minigrid.engine import MiniGrid as MiniGrid
-from jaxenvs.envs.minigrid.engine import MiniGridState as MiniGridState
-from jaxenvs.envs.minigrid.engine import SquareGrid as SquareGrid
 from jaxenvs.envs.minigrid.fetch import Fetch as Fetch
 from jaxenvs.envs.minigrid.four_rooms import FourRooms as FourRooms
 from jaxenvs.envs.minigrid.go_to_door import GoToDoor as GoToDoor
@@ -20,6 +17,9 @@ from jaxenvs.envs.minigrid.go_to_object import GoToObject as GoToObject
 from jaxenvs.envs.minigrid.key_corridor import KeyCorridor as KeyCorridor
 from jaxenvs.envs.minigrid.lava_gap import LavaGap as LavaGap
 from jaxenvs.envs.minigrid.layout import Dice as Dice
+from jaxenvs.envs.minigrid.level import MiniGrid as MiniGrid
+from jaxenvs.envs.minigrid.level import MiniGridState as MiniGridState
+from jaxenvs.envs.minigrid.level import SquareGrid as SquareGrid
 from jaxenvs.envs.minigrid.locked_room import LockedRoom as LockedRoom
 from jaxenvs.envs.minigrid.memory import Memory as Memory
 from jaxenvs.envs.minigrid.missions import decode_mission as decode_mission

@@ -6,8 +6,8 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, fill, put, walled
+from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
 OBSTACLES = {"lava": cells.LAVA, "wall": cells.WALL}

@@ -4,8 +4,8 @@ import chex
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 
 
 class DistShift(MiniGrid):

@@ -3,8 +3,8 @@
 import chex
 
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
 class DoorKey(SquareGrid):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import FORWARD, LEFT, MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, at, empty, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import FORWARD, LEFT, MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
 BALL = cells.make(cells.BALL, cells.BLUE)

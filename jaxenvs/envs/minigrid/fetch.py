@@ -8,8 +8,8 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, empty, walled
+from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 PHRASES = ("get a", "go get a", "fetch a", "go fetch a", "you must fetch a")
 

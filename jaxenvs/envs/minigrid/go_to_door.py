@@ -6,7 +6,6 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.engine import DONE, TOGGLE, MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import (
     Dice,
     empty,
@@ -17,6 +16,7 @@ from jaxenvs.envs.minigrid.layout import (
     put,
     rectangle,
 )
+from jaxenvs.envs.minigrid.level import DONE, TOGGLE, MiniGridState, SquareGrid
 
 
 @chex.dataclass(frozen=True)

@@ -6,9 +6,9 @@ import jax
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.go_to_door import GoTo, judge_go_to
 from jaxenvs.envs.minigrid.layout import Dice, empty, walled
+from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
 class GoToObject(SquareGrid):

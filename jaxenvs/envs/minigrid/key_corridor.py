@@ -5,8 +5,8 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.engine import MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice
+from jaxenvs.envs.minigrid.level import MiniGridState
 from jaxenvs.envs.minigrid.room_grid import LEFT, UP, PickUp, Rooms
 from jaxenvs.errors import ParameterError
 

@@ -4,8 +4,8 @@ import chex
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
 class LavaGap(SquareGrid):

@@ -6,8 +6,8 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
 class LockedRoom(SquareGrid):

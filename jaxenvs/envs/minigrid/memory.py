@@ -7,8 +7,8 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import PICK_UP, TOGGLE, MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import PICK_UP, TOGGLE, MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
 

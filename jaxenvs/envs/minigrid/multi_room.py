@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxenvs import loops, struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, filled, outline, rectangle
+from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 from jaxenvs.errors import ParameterError
 
 SMALLEST = 4  # columns and rows of a room, including walls

@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import STEPS_X, STEPS_Y, MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice, lookup, put
+from jaxenvs.envs.minigrid.level import STEPS_X, STEPS_Y, MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RIGHT, PickUp, Rooms
 from jaxenvs.errors import ParameterError
 

@@ -5,8 +5,8 @@ import chex
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
 class Playground(SquareGrid):

@@ -8,8 +8,8 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.engine import DROP, PICK_UP, MiniGridState, SquareGrid
 from jaxenvs.envs.minigrid.layout import Dice, empty, walled
+from jaxenvs.envs.minigrid.level import DROP, PICK_UP, MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
 

@@ -5,8 +5,8 @@ import jax
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice, empty, fill, outline, put, rectangle, walled
+from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 
 RED_DOOR = cells.make(cells.CLOSED_DOOR, cells.RED)
 BLUE_DOOR = cells.make(cells.CLOSED_DOOR, cells.BLUE)

@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxenvs import loops, prng, struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import PICK_UP, MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.layout import (
     Dice,
     at,
@@ -23,6 +22,7 @@ from jaxenvs.envs.minigrid.layout import (
     rectangle,
     widen,
 )
+from jaxenvs.envs.minigrid.level import PICK_UP, MiniGrid, MiniGridState
 from jaxenvs.errors import ParameterError
 from jaxenvs.struct import select
 

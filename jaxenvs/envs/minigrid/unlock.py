@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.engine import TOGGLE, MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice, put
+from jaxenvs.envs.minigrid.level import TOGGLE, MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RIGHT, PickUp, RoomGrid, Rooms
 
 

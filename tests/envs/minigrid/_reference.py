@@ -4,7 +4,7 @@ import numpy as np
 from minigrid.core.world_object import Ball, Box, Door, Floor, Goal, Key, Lava, Wall
 
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.engine import MiniGridState
+from jaxenvs.envs.minigrid.level import MiniGridState
 
 TYPES = {
     cells.kind(cells.WALL): Wall,

@@ -8,8 +8,8 @@ from jaxenvs.envs.minigrid import cells, missions, wrappers
 from jaxenvs.envs.minigrid.dist_shift import DistShift
 from jaxenvs.envs.minigrid.door_key import DoorKey
 from jaxenvs.envs.minigrid.empty import Empty
-from jaxenvs.envs.minigrid.engine import FORWARD, LEFT
 from jaxenvs.envs.minigrid.lava_gap import LavaGap
+from jaxenvs.envs.minigrid.level import FORWARD, LEFT
 from jaxenvs.envs.minigrid.locked_room import LockedRoom
 from jaxenvs.errors import WrapperError
 from jaxenvs.testing import check_env

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.engine import DROP, PICK_UP, STEPS_X, STEPS_Y, TOGGLE, MiniGridState
 from jaxenvs.envs.minigrid.layout import lookup, widen
+from jaxenvs.envs.minigrid.level import DROP, PICK_UP, STEPS_X, STEPS_Y, TOGGLE, MiniGridState
 from jaxenvs.envs.minigrid.room_grid import Thing
 
 ANY = -1  # kind or color

@@ -11,8 +11,8 @@ import numpy as np
 from jaxenvs import loops, struct
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import Instruction, Progress
-from jaxenvs.envs.minigrid.engine import DROP, MiniGridState
 from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
+from jaxenvs.envs.minigrid.level import DROP, MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RoomGrid, Rooms
 
 # A level that does not fit is drawn again. The rarest one, `UnblockPickup`, needs ten draws.

@@ -10,7 +10,7 @@ from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import MARKS, Instruction, describe
 from jaxenvs.envs.minigrid.babyai.level import BabyAILevel, OneRoomLevel
-from jaxenvs.envs.minigrid.engine import MiniGridState
+from jaxenvs.envs.minigrid.level import MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RIGHT, Rooms
 
 

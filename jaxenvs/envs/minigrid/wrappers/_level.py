@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxenvs import spaces
 from jaxenvs.core import Environment, Wrapper
-from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
+from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 from jaxenvs.errors import WrapperError
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxenvs import prng, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import FORWARD, MiniGridState
+from jaxenvs.envs.minigrid.level import FORWARD, MiniGridState
 from jaxenvs.envs.minigrid.wrappers._level import LevelWrapper
 from jaxenvs.errors import WrapperError
 

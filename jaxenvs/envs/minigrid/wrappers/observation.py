@@ -12,7 +12,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.envs.minigrid import cells, missions, rendering
-from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
+from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 from jaxenvs.envs.minigrid.wrappers._level import LevelWrapper
 from jaxenvs.errors import WrapperError, check_integer
 
