@@ -76,7 +76,7 @@ class MiniGridOracle(Oracle):
         lines = ("self.render()", "raise ValueError", 'f"', "assert ", "vis_mask = np.ones")
         if not self.env.has_objects:
             lines = (*lines, "self.carrying", "self.grid.set(fwd_pos")
-        if type(self.env).judge is not MiniGrid.judge:  # there is neither a goal nor lava
+        if type(self.env).outcome is not MiniGrid.outcome:  # there is neither a goal nor lava
             lines = (*lines, f"{ENGINE} terminated = True", f"{ENGINE} reward = self._reward()")
         return lines
 
@@ -174,7 +174,7 @@ class MiniGridOracle(Oracle):
     def _situations(self, start: MiniGridState) -> Iterator[tuple[int, int]]:
         """Yields cells in front and in the hand of the agent."""
         fronts, hands = [cells.EMPTY, cells.WALL], [cells.EMPTY]
-        if type(self.env).judge is MiniGrid.judge:
+        if type(self.env).outcome is MiniGrid.outcome:
             fronts += [cells.GOAL, cells.LAVA]
         if self.env.has_objects:
             # A level has a single object of the color and kind that the agent must pick up.

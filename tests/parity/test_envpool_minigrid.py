@@ -101,7 +101,7 @@ def play(env, id, *, is_babyai):
     envs = envpool.make_gymnasium(id, num_envs=NUM_ENVS, seed=1)
     rng, oracle = np.random.default_rng(0), oracle_for(env)(env, 0)
     everyone, players = list(range(NUM_ENVS)), [oracle.player() for _ in range(NUM_ENVS)]
-    idle = jax.device_get(env.generate(jax.random.key(0))).task if is_babyai else None
+    idle = jax.device_get(env.initial_state(jax.random.key(0))).task if is_babyai else None
 
     def states(counts):
         debug = envs._debug_states(everyone)

@@ -49,7 +49,7 @@ def make(id):
 def boards(env, number):
     """Returns first states of our episodes."""
     states = jax.device_get(
-        jax.jit(jax.vmap(env.generate))(jax.random.split(jax.random.key(0), number))
+        jax.jit(jax.vmap(env.initial_state))(jax.random.split(jax.random.key(0), number))
     )
     leaves, tree = jax.tree.flatten(states)
     return [tree.unflatten([leaf[i] for leaf in leaves]) for i in range(number)]
@@ -184,8 +184,8 @@ def test_the_same_levels_are_possible_as_in_minigrid(id, number):
 class WrongMission(GoToDoor):
     """Names another door in a few of the levels."""
 
-    def generate(self, key):
-        state = super().generate(key)
+    def initial_state(self, key):
+        state = super().initial_state(key)
         is_wrong = (state.x == 1) & (state.y == 1)
         return state.replace(mission=jnp.where(is_wrong, state.mission[::-1], state.mission))
 
@@ -193,8 +193,8 @@ class WrongMission(GoToDoor):
 class WrongDoor(GoToDoor):
     """Draws colors of doors that may be equal."""
 
-    def generate(self, key):
-        state = super().generate(key)
+    def initial_state(self, key):
+        state = super().initial_state(key)
         upper = state.grid[0].max()
         grid = state.grid.at[1:].set(jnp.where(state.grid[1:] > upper, upper, state.grid[1:]))
         return state.replace(grid=grid)

@@ -16,7 +16,7 @@ from jaxenvs.envs.minigrid.go_to_door import GoToDoor as GoToDoor
 from jaxenvs.envs.minigrid.go_to_object import GoToObject as GoToObject
 from jaxenvs.envs.minigrid.key_corridor import KeyCorridor as KeyCorridor
 from jaxenvs.envs.minigrid.lava_gap import LavaGap as LavaGap
-from jaxenvs.envs.minigrid.layout import Dice as Dice
+from jaxenvs.envs.minigrid.layout import RandomStream as RandomStream
 from jaxenvs.envs.minigrid.level import MiniGrid as MiniGrid
 from jaxenvs.envs.minigrid.level import MiniGridState as MiniGridState
 from jaxenvs.envs.minigrid.level import SquareGrid as SquareGrid

@@ -8,16 +8,22 @@ import numpy as np
 
 from jaxenvs import loops
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
+from jaxenvs.envs.minigrid.layout import RandomStream, divide, lookup
 
 
 def draw_objects(
-    dice: Dice, grid: jax.Array, number: int, kinds: tuple[int, ...], *, unique: bool, gap: int = 0
+    rng: RandomStream,
+    grid: jax.Array,
+    number: int,
+    kinds: tuple[int, ...],
+    *,
+    unique: bool,
+    gap: int = 0,
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
     """Puts objects of random kinds and colors into random empty cells.
 
     Args:
-        dice: the source of random draws.
+        rng: the source of random numbers.
         grid: the grid.
         number: of objects.
         kinds: of objects to draw from.
@@ -31,17 +37,17 @@ def draw_objects(
     rows, columns = np.indices(grid.shape, np.int32, sparse=True)
 
     def add_next(carry: Any, words: jax.Array) -> tuple[Any, Any]:
-        (grid, region, unused), dice = carry, Dice(words)
-        pair = dice.choose(unused)
+        (grid, region, unused), rng = carry, RandomStream(words)
+        pair = rng.choose(unused)
         if unique:
             unused = unused & (np.arange(len(unused), dtype=np.int32) != pair)
         kind, color = divide(pair, len(cells.COLORS), limit=unused.size)
         cell = cells.make(lookup(np.array(kinds, np.int32), kind), color)
-        grid, (x, y) = dice.put(grid, cell, region)
+        grid, (x, y) = rng.put(grid, cell, region)
         region = region & ((abs(columns - x) > gap) | (abs(rows - y) > gap))
         return (grid, region, unused), (cell, x, y)
 
     carry = grid, jnp.ones(grid.shape, bool), unused
-    words = dice.next_words(2 * number).reshape(number, 2)
+    words = rng.next_words(2 * number).reshape(number, 2)
     (grid, *_), (objects, xs, ys) = loops.scan(add_next, carry, words)
     return grid, objects, xs, ys

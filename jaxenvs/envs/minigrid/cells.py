@@ -44,7 +44,7 @@ def color(cell: Any) -> Any:
     return cell >> 4 & 7
 
 
-def look(cell: jax.Array) -> jax.Array:
+def appearance(cell: jax.Array) -> jax.Array:
     """Returns the kind and the color of the object in a cell, without anything else: uint8."""
     return (cell & 0x7F).astype(np.uint8)
 

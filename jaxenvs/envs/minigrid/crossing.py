@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, fill, put, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, fill, put, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
@@ -55,11 +55,11 @@ class Crossing(SquareGrid):
     def default_max_steps(self) -> int:
         return 4 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, dice = self.size, Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, rng = self.size, RandomStream(key)
         grid = put(walled(size, size), (size - 2, size - 2), cells.GOAL)
         lines = np.arange(2, size - 2, 2, dtype=np.int32)
-        drawn = jnp.stack(dice.shuffle(2 * len(lines), self.num_crossings))
+        drawn = jnp.stack(rng.shuffle(2 * len(lines), self.num_crossings))
         is_river = (drawn[:, None] == np.arange(2 * len(lines), dtype=np.int32)[None]).any(0)
         in_columns, in_rows = is_river[: len(lines)], is_river[len(lines) :]
         index = np.arange(size, dtype=np.int32)
@@ -77,11 +77,11 @@ class Crossing(SquareGrid):
         for _ in range(self.num_crossings):
             columns, rows = across & (index > left), down & (index > above)
             number = columns.sum(dtype=jnp.int32)
-            goes_right = dice.integer(0, number + rows.sum(dtype=jnp.int32)) < number
+            goes_right = rng.integer(0, number + rows.sum(dtype=jnp.int32)) < number
             right = jnp.where(columns.any(), jnp.argmax(columns), size - 1).astype(jnp.int32)
             below = jnp.where(rows.any(), jnp.argmax(rows), size - 1).astype(jnp.int32)
-            x = jnp.where(goes_right, right, dice.integer(left + 1, right))
-            y = jnp.where(goes_right, dice.integer(above + 1, below), below)
+            x = jnp.where(goes_right, right, rng.integer(left + 1, right))
+            y = jnp.where(goes_right, rng.integer(above + 1, below), below)
             grid = put(grid, (x, y), cells.EMPTY)
             left, above = jnp.where(goes_right, right, left), jnp.where(goes_right, above, below)
-        return self.start(grid, 1, 1, 0)
+        return self.make_state(grid, 1, 1, 0)

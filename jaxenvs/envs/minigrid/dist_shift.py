@@ -4,7 +4,7 @@ import chex
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, empty, fill, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 
 
@@ -33,11 +33,11 @@ class DistShift(MiniGrid):
     def default_max_steps(self) -> int:
         return 4 * self.width * self.height
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
         grid = put(walled(self.width, self.height), (self.width - 2, 1), cells.GOAL)
         for row in (1, self.strip2_row):
             grid = fill(grid, rectangle(grid, 3, row, self.width - 6, 1), cells.LAVA)
         if self.agent_start_pos is not None:
-            return self.start(grid, *self.agent_start_pos, self.agent_start_dir)
-        dice = Dice(key)
-        return self.start(grid, *dice.cell(empty(grid)), dice.integer(0, 4))
+            return self.make_state(grid, *self.agent_start_pos, self.agent_start_dir)
+        rng = RandomStream(key)
+        return self.make_state(grid, *rng.cell(empty(grid)), rng.integer(0, 4))

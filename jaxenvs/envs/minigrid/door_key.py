@@ -3,7 +3,7 @@
 import chex
 
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, at, empty, fill, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
@@ -23,15 +23,15 @@ class DoorKey(SquareGrid):
     def default_max_steps(self) -> int:
         return 10 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, dice = self.size, Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, rng = self.size, RandomStream(key)
         grid = put(walled(size, size), (size - 2, size - 2), cells.GOAL)
-        wall = dice.integer(2, size - 2)
+        wall = rng.integer(2, size - 2)
         grid = fill(grid, rectangle(grid, wall, 0, 1, size), cells.WALL)
         door = cells.make(cells.LOCKED_DOOR, cells.YELLOW)
-        grid = put(grid, (wall, dice.integer(1, size - 2)), door)
+        grid = put(grid, (wall, rng.integer(1, size - 2)), door)
         left = rectangle(grid, 0, 0, wall, size)
-        x, y = dice.cell(empty(grid) & left)
+        x, y = rng.cell(empty(grid) & left)
         key_cell = cells.make(cells.KEY, cells.YELLOW)
-        grid, _ = dice.put(grid, key_cell, left & ~at(grid, (x, y)))
-        return self.start(grid, x, y, dice.integer(0, 4))
+        grid, _ = rng.put(grid, key_cell, left & ~at(grid, (x, y)))
+        return self.make_state(grid, x, y, rng.integer(0, 4))

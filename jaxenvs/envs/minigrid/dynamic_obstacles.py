@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, at, empty, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, at, empty, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import FORWARD, LEFT, MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
@@ -64,28 +64,28 @@ class DynamicObstacles(SquareGrid):
     def action_space(self) -> spaces.Discrete:
         return spaces.Discrete(3)
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        dice = Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rng = RandomStream(key)
         grid = put(walled(self.size, self.size), (self.size - 2, self.size - 2), cells.GOAL)
         x, y, direction = *(self.agent_start_pos or (0, 0)), self.agent_start_dir
         if self.agent_start_pos is None:
-            (x, y), direction = dice.cell(empty(grid)), dice.integer(0, 4)
+            (x, y), direction = rng.cell(empty(grid)), rng.integer(0, 4)
         is_few = self.n_obstacles <= self.size / 2 + 1
         agent, places = at(grid, (x, y)), []
         for _ in range(self.n_obstacles if is_few else self.size // 2):
-            grid, place = dice.put(grid, BALL, ~agent)
+            grid, place = rng.put(grid, BALL, ~agent)
             places.append(place)
         columns, rows = (jnp.stack(entries) for entries in zip(*places, strict=True))
-        return self.start(grid, x, y, direction, task=Obstacles(x=columns, y=rows))
+        return self.make_state(grid, x, y, direction, task=Obstacles(x=columns, y=rows))
 
     def draw(self, state: MiniGridState, key: chex.PRNGKey) -> Obstacles:
         """Draws where the balls move to."""
-        dice, grid, places = Dice(key), state.grid, []
+        rng, grid, places = RandomStream(key), state.grid, []
         agent = at(grid, (state.x, state.y))
         for i in range(len(state.task.x)):
             x, y = state.task.x[i], state.task.y[i]
             near = empty(grid) & rectangle(grid, x - 1, y - 1, 3, 3) & ~agent
-            new_x, new_y = dice.cell(near)
+            new_x, new_y = rng.cell(near)
             moves = near.any()
             new_x, new_y = jnp.where(moves, new_x, x), jnp.where(moves, new_y, y)
             grid = put(put(grid, (x, y), cells.EMPTY), (new_x, new_y), BALL)
@@ -96,7 +96,7 @@ class DynamicObstacles(SquareGrid):
     def apply(
         self, state: MiniGridState, action: chex.Array, draws: Obstacles
     ) -> tuple[MiniGridState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         action = jnp.asarray(action, jnp.int32)
         action = jnp.where(action > FORWARD, LEFT, action)
         grid = state.grid
@@ -105,18 +105,18 @@ class DynamicObstacles(SquareGrid):
         for i in range(len(draws.x)):
             grid = put(grid, (draws.x[i], draws.y[i]), BALL)
         moved = state.replace(grid=grid, task=draws)  # pyright: ignore[reportAttributeAccessIssue]
-        return self._finish(state, action, self.act(moved, action))
+        return self._finish(state, action, self.transition(moved, action))
 
     def step(
         self, state: MiniGridState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MiniGridState, TimeStep]:
         return self.apply(state, action, self.draw(state, key))
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
-        success, _ = super().judge(before, action, after)
+        success, _ = super().outcome(before, action, after)
         blocked = ~cells.is_in(
-            cells.set_of(cells.EMPTY, cells.kind(cells.GOAL)), self.front(before)
+            cells.set_of(cells.EMPTY, cells.kind(cells.GOAL)), self.front_cell(before)
         )
         return success, (action == FORWARD) & blocked

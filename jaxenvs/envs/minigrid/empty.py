@@ -4,7 +4,7 @@ import chex
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, empty, put, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, empty, put, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
@@ -29,9 +29,9 @@ class Empty(SquareGrid):
     def default_max_steps(self) -> int:
         return 4 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
         grid = put(walled(self.size, self.size), (self.size - 2, self.size - 2), cells.GOAL)
         if self.agent_start_pos is not None:
-            return self.start(grid, *self.agent_start_pos, self.agent_start_dir)
-        dice = Dice(key)
-        return self.start(grid, *dice.cell(empty(grid)), dice.integer(0, 4))
+            return self.make_state(grid, *self.agent_start_pos, self.agent_start_dir)
+        rng = RandomStream(key)
+        return self.make_state(grid, *rng.cell(empty(grid)), rng.integer(0, 4))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.layout import Dice, empty, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, empty, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 PHRASES = ("get a", "go get a", "fetch a", "go fetch a", "you must fetch a")
@@ -33,22 +33,24 @@ class Fetch(SquareGrid):
     def default_max_steps(self) -> int:
         return 5 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        dice, kinds = Dice(key), (cells.KEY, cells.BALL)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rng, kinds = RandomStream(key), (cells.KEY, cells.BALL)
         grid = walled(self.size, self.size)
-        grid, objects, *_ = draw_objects(dice, grid, self.num_objects, kinds, unique=False)
-        x, y = dice.cell(empty(grid))
-        target = objects[dice.integer(0, self.num_objects)]
+        grid, objects, *_ = draw_objects(rng, grid, self.num_objects, kinds, unique=False)
+        x, y = rng.cell(empty(grid))
+        target = objects[rng.integer(0, self.num_objects)]
         slots = missions.of_color(cells.color(target)), missions.of_kind(cells.kind(target))
-        spoken = jnp.stack([self.say(*slots, text=f"{phrase} {{}} {{}}") for phrase in PHRASES])
-        return self.start(
-            *(grid, x, y, dice.integer(0, 4)),
+        spoken = jnp.stack(
+            [self.encode_mission(*slots, text=f"{phrase} {{}} {{}}") for phrase in PHRASES]
+        )
+        return self.make_state(
+            *(grid, x, y, rng.integer(0, 4)),
             task=target.astype(np.uint8),
-            mission=spoken[dice.integer(0, len(PHRASES))],
+            mission=spoken[rng.integer(0, len(PHRASES))],
         )
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
-        success = cells.look(after.carrying) == after.task
+        success = cells.appearance(after.carrying) == after.task
         return success, (after.carrying != cells.EMPTY) & ~success

@@ -4,7 +4,7 @@ import chex
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, at, empty, fill, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
@@ -31,25 +31,25 @@ class FourRooms(SquareGrid):
     def default_max_steps(self) -> int:
         return 100
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, middle, dice = self.size, self.size // 2, Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, middle, rng = self.size, self.size // 2, RandomStream(key)
         grid = walled(size, size)
         # Walls end before cell 2 * middle, as minigrid's do if the size is even.
         for upper in (0, middle):
             grid = fill(grid, rectangle(grid, middle, upper, 1, middle), cells.WALL)
             grid = fill(grid, rectangle(grid, upper, middle, middle, 1), cells.WALL)
         for first in (0, middle):
-            gap = dice.integer(first + 1, first + middle)
+            gap = rng.integer(first + 1, first + middle)
             grid = put(grid, (middle, gap), cells.EMPTY)
-            gap = dice.integer(first + 1, first + middle)
+            gap = rng.integer(first + 1, first + middle)
             grid = put(grid, (gap, middle), cells.EMPTY)
         if self.agent_pos is None:
-            x, y = dice.cell(empty(grid))
+            x, y = rng.cell(empty(grid))
         else:
             x, y = self.agent_pos
             grid = put(grid, (x, y), cells.EMPTY)
         if self.goal_pos is None:
-            grid, _ = dice.put(grid, cells.GOAL, ~at(grid, (x, y)))
+            grid, _ = rng.put(grid, cells.GOAL, ~at(grid, (x, y)))
         else:
             grid = put(grid, self.goal_pos, cells.GOAL)
-        return self.start(grid, x, y, dice.integer(0, 4))
+        return self.make_state(grid, x, y, rng.integer(0, 4))

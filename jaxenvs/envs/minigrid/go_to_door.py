@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid.layout import (
-    Dice,
+    RandomStream,
     empty,
     fill,
     filled,
@@ -27,7 +27,7 @@ class GoTo:
     y: jax.Array  # int32[]
 
 
-def judge_go_to(
+def go_to_outcome(
     before: MiniGridState, action: jax.Array, after: MiniGridState
 ) -> tuple[jax.Array, jax.Array]:
     """Returns success where `DONE` is said next to the target; else it and `TOGGLE` fail."""
@@ -55,29 +55,29 @@ class GoToDoor(SquareGrid):
     def default_max_steps(self) -> int:
         return 4 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        dice = Dice(key)
-        width, height = dice.integer(5, self.size + 1), dice.integer(5, self.size + 1)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rng = RandomStream(key)
+        width, height = rng.integer(5, self.size + 1), rng.integer(5, self.size + 1)
         grid = filled(self.size, self.size)
         grid = fill(grid, outline(grid, 0, 0, width, height), cells.WALL)
-        columns = (dice.integer(2, width - 2), dice.integer(2, width - 2), 0, width - 1)
-        rows = (0, height - 1, dice.integer(2, height - 2), dice.integer(2, height - 2))
-        colors = dice.shuffle(len(cells.COLORS), 4)
+        columns = (rng.integer(2, width - 2), rng.integer(2, width - 2), 0, width - 1)
+        rows = (0, height - 1, rng.integer(2, height - 2), rng.integer(2, height - 2))
+        colors = rng.shuffle(len(cells.COLORS), 4)
         for x, y, color in zip(columns, rows, colors, strict=True):
             grid = put(grid, (x, y), cells.make(cells.CLOSED_DOOR, color))
-        x, y = dice.cell(empty(grid) & rectangle(grid, 0, 0, width, height))
-        target = dice.integer(0, 4)
+        x, y = rng.cell(empty(grid) & rectangle(grid, 0, 0, width, height))
+        target = rng.integer(0, 4)
         columns, rows, colors = (
             lookup(jnp.stack([jnp.asarray(entry, jnp.int32) for entry in entries]), target)
             for entries in (columns, rows, colors)
         )
-        return self.start(
-            *(grid, x, y, dice.integer(0, 4)),
+        return self.make_state(
+            *(grid, x, y, rng.integer(0, 4)),
             task=GoTo(x=columns, y=rows),
-            mission=self.say(missions.of_color(colors)),
+            mission=self.encode_mission(missions.of_color(colors)),
         )
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
-        return judge_go_to(before, action, after)
+        return go_to_outcome(before, action, after)

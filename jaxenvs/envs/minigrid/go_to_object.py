@@ -6,8 +6,8 @@ import jax
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.go_to_door import GoTo, judge_go_to
-from jaxenvs.envs.minigrid.layout import Dice, empty, walled
+from jaxenvs.envs.minigrid.go_to_door import GoTo, go_to_outcome
+from jaxenvs.envs.minigrid.layout import RandomStream, empty, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
@@ -32,22 +32,20 @@ class GoToObject(SquareGrid):
     def default_max_steps(self) -> int:
         return 5 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        dice, kinds = Dice(key), (cells.KEY, cells.BALL, cells.BOX)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rng, kinds = RandomStream(key), (cells.KEY, cells.BALL, cells.BOX)
         grid = walled(self.size, self.size)
-        grid, objects, columns, rows = draw_objects(
-            dice, grid, self.num_objects, kinds, unique=True
-        )
-        x, y = dice.cell(empty(grid))
-        target = dice.integer(0, self.num_objects)
+        grid, objects, columns, rows = draw_objects(rng, grid, self.num_objects, kinds, unique=True)
+        x, y = rng.cell(empty(grid))
+        target = rng.integer(0, self.num_objects)
         color, kind = cells.color(objects[target]), cells.kind(objects[target])
-        return self.start(
-            *(grid, x, y, dice.integer(0, 4)),
+        return self.make_state(
+            *(grid, x, y, rng.integer(0, 4)),
             task=GoTo(x=columns[target], y=rows[target]),
-            mission=self.say(missions.of_color(color), missions.of_kind(kind)),
+            mission=self.encode_mission(missions.of_color(color), missions.of_kind(kind)),
         )
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
-        return judge_go_to(before, action, after)
+        return go_to_outcome(before, action, after)

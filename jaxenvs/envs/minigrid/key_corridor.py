@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.layout import Dice
+from jaxenvs.envs.minigrid.layout import RandomStream
 from jaxenvs.envs.minigrid.level import MiniGridState
 from jaxenvs.envs.minigrid.room_grid import LEFT, UP, PickUp, Rooms
 from jaxenvs.errors import ParameterError
@@ -40,18 +40,18 @@ class KeyCorridor(PickUp):
     def default_max_steps(self) -> int:
         return 30 * self.room_size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        rooms = Rooms(self, Dice(key))
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rooms = Rooms(self, RandomStream(key))
         for j in range(1, self.num_rows):
             rooms.remove_wall(1, j, UP)
-        row, key_row = (rooms.dice.integer(0, self.num_rows) for _ in range(2))
+        row, key_row = (rooms.rng.integer(0, self.num_rows) for _ in range(2))
         door = rooms.add_door(2, row, LEFT, locked=True)
         kind = cells.BALL if self.obj_type == "ball" else cells.BOX
         target = rooms.add_object(2, row, kind)
         rooms.add_object(0, key_row, cells.KEY, door.color)
         rooms.place_agent(1, self.num_rows // 2)
         rooms.connect_all()
-        return rooms.start(
+        return rooms.make_state(
             task=cells.make(target.kind, target.color).astype(jnp.uint8),
-            mission=self.say(missions.of_color(target.color)),
+            mission=self.encode_mission(missions.of_color(target.color)),
         )

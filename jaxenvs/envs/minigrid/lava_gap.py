@@ -4,7 +4,7 @@ import chex
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, fill, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
@@ -27,9 +27,9 @@ class LavaGap(SquareGrid):
     def default_max_steps(self) -> int:
         return 4 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, dice = self.size, Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, rng = self.size, RandomStream(key)
         grid = put(walled(size, size), (size - 2, size - 2), cells.GOAL)
-        x, y = dice.integer(2, size - 2), dice.integer(1, size - 1)
+        x, y = rng.integer(2, size - 2), rng.integer(1, size - 1)
         grid = fill(grid, rectangle(grid, x, 1, 1, size - 2), cells.LAVA)
-        return self.start(put(grid, (x, y), cells.EMPTY), 1, 1, 0)
+        return self.make_state(put(grid, (x, y), cells.EMPTY), 1, 1, 0)

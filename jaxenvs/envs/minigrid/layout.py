@@ -1,4 +1,4 @@
-"""Functions to generate levels: walls, random numbers, and objects in random places.
+"""Functions that make levels: walls, random numbers, and objects in random places.
 
 Grids are indexed by row and column, [y, x]; row 0 is the upper wall. Places are pairs (x, y). A
 region is a mask of cells, bool[H, W].
@@ -19,11 +19,11 @@ from jaxenvs.envs.minigrid import cells
 Place = tuple[Any, Any]
 
 
-class Dice:
-    """Random draws of one episode's level, from a key or from random words.
+class RandomStream:
+    """Random numbers for one level, from a key or from random words.
 
-    A key is expanded into words in chunks; a draw uses one word. Draws must not be shared between
-    iterations of `jax.lax` loops: scan over `words` or `next_words`, and make dice of each row.
+    A key is expanded into words in chunks; a draw uses one word. Iterations of a `jax.lax` loop
+    need streams of their own: scan over `words` or `next_words`, and make a stream of each row.
     """
 
     def __init__(self, source: chex.PRNGKey | jax.Array) -> None:
@@ -35,7 +35,7 @@ class Dice:
     def words(self, shape: tuple[int, ...]) -> jax.Array:
         """Draws random words: uint32[shape]."""
         if self._key is None:
-            raise RuntimeError("dice of words cannot draw more words")
+            raise RuntimeError("a stream of words cannot draw more words")
         self._chunk += 1
         return jax.random.bits(jax.random.fold_in(self._key, self._chunk), shape, jnp.uint32)
 
@@ -44,7 +44,7 @@ class Dice:
         return prng.as_fast_key(self.words((2,)))
 
     def next_words(self, number: int) -> jax.Array:
-        """Returns the words of the next draws, for the dice of a loop: uint32[number]."""
+        """Returns the words of the next draws, for streams in a loop: uint32[number]."""
         parts = []
         while number:
             if self._words is None or self._used == len(self._words):
@@ -87,7 +87,7 @@ class Dice:
         """Draws `k` different integers from 0 to `n - 1`, in random order: int32[k]."""
 
         def draw(allowed: jax.Array, words: jax.Array) -> tuple[jax.Array, jax.Array]:
-            found = Dice(words).choose(allowed)
+            found = RandomStream(words).choose(allowed)
             return allowed & (np.arange(n, dtype=np.int32) != found), found
 
         return loops.scan(draw, jnp.ones(n, bool), self.next_words(k)[:, None])[1]
@@ -142,7 +142,7 @@ def divide(number: jax.Array, by: int, *, limit: int) -> tuple[jax.Array, jax.Ar
 def filled(width: int, height: int, cell: Any = cells.EMPTY) -> jax.Array:
     """Returns a grid with the same object in each cell, uint32[height, width].
 
-    `MiniGrid.start` converts it to the type of the level's cells.
+    `MiniGrid.make_state` converts it to the type of the level's cells.
     """
     return jnp.full((height, width), cell, np.uint32)
 

@@ -15,18 +15,18 @@ from jaxenvs.envs.minigrid.layout import Place, lookup, put
 from jaxenvs.errors import ParameterError
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
-STEPS_X = np.array([1, 0, -1, 0], np.int32)  # the way of each direction: right, down, left, up
+STEPS_X = np.array([1, 0, -1, 0], np.int32)  # for right, down, left, and up
 STEPS_Y = np.array([0, 1, 0, -1], np.int32)
 
 
 @chex.dataclass(frozen=True)
 class MiniGridState:
-    """The grid, the agent, and what the level keeps in mind."""
+    """The grid, the agent, and the level's task."""
 
     grid: jax.Array  # uint8[H, W], uint16[H, W], or uint32[H, W], see `cells`
     x: jax.Array  # int32[], column of the agent
     y: jax.Array  # int32[], row of the agent
-    direction: jax.Array  # int32[], where it looks: right (0), down (1), left (2), up (3)
+    direction: jax.Array  # int32[], of the agent: right (0), down (1), left (2), up (3)
     carrying: jax.Array  # like a cell of the grid, `EMPTY` if the agent carries nothing
     step_count: jax.Array  # int32[]
     mission: Any = ()  # uint8[L], the numbers of its words; () if all episodes have the same
@@ -36,8 +36,9 @@ class MiniGridState:
 class MiniGrid(Environment[MiniGridState]):
     """An agent that walks through a grid of rooms and sees the cells in front of it.
 
-    A subclass is a level. It defines `generate`, `width`, `height`, `default_max_steps`, and
-    `mission`. If the task is not to reach a goal, it also defines `judge`.
+    A subclass is a level. It defines `initial_state`, `width`, `height`, `default_max_steps`, and
+    `mission`. If the task is not to reach a goal, it also defines `outcome`, and if actions have
+    other effects, `transition`.
     """
 
     max_steps: int | None = None  # steps after which an episode is truncated; None for the level's
@@ -74,17 +75,17 @@ class MiniGrid(Environment[MiniGridState]):
         """The number of steps after which the level truncates an episode."""
 
     @abc.abstractmethod
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        """Draws the first state of an episode, by `self.start(...)`."""
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        """Draws the state in which an episode begins, by `self.make_state(...)`."""
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
         """Returns whether a step succeeds and whether it fails. Both end the episode.
 
         By default, it succeeds at a goal and fails in lava.
         """
-        entered = jnp.where(action == FORWARD, cells.kind(self.front(before)), 0)
+        entered = jnp.where(action == FORWARD, cells.kind(self.front_cell(before)), 0)
         return entered == cells.kind(cells.GOAL), entered == cells.kind(cells.LAVA)
 
     @property
@@ -117,7 +118,7 @@ class MiniGrid(Environment[MiniGridState]):
         return self.time_limit  # pyright: ignore[reportReturnType]
 
     def reset(self, key: chex.PRNGKey) -> tuple[MiniGridState, TimeStep]:
-        state = self.generate(key)
+        state = self.initial_state(key)
         return state, TimeStep.first(self._observe(state))
 
     def step(
@@ -125,12 +126,12 @@ class MiniGrid(Environment[MiniGridState]):
     ) -> tuple[MiniGridState, TimeStep]:
         del key
         action = jnp.asarray(action, jnp.int32)
-        return self._finish(state, action, self.act(state, action))
+        return self._finish(state, action, self.transition(state, action))
 
-    def start(
+    def make_state(
         self, grid: jax.Array, x: Any, y: Any, direction: Any, *, task: Any = (), mission: Any = ()
     ) -> MiniGridState:
-        """Returns the first state of an episode, in which the agent carries nothing."""
+        """Returns the state in which an episode begins. The agent carries nothing."""
         return MiniGridState(
             grid=grid.astype(self.cell_type),
             x=jnp.asarray(x, jnp.int32),
@@ -142,29 +143,32 @@ class MiniGrid(Environment[MiniGridState]):
             task=task,
         )
 
-    def say(self, *slots: Any, text: str | None = None) -> jax.Array:
-        """Returns `mission` with the given words filled in, padded: uint8[mission_length]."""
+    def encode_mission(self, *slots: Any, text: str | None = None) -> jax.Array:
+        """Returns `mission` as numbers of words, with `slots` filled in: uint8[mission_length].
+
+        It is padded with 0.
+        """
         text = self.mission if text is None else text
-        words = missions.sentence(text, *slots, vocabulary=self.vocabulary)
+        words = missions.encode_mission(text, *slots, vocabulary=self.vocabulary)
         return jnp.pad(words, (0, self.mission_length - len(words)))
 
     def decode_mission(self, tokens: Any) -> str:
         """Returns the text of an observed mission, as minigrid words it. Not for use in `jit`."""
         return missions.decode_mission(tokens, self.vocabulary)
 
-    def in_front(self, state: MiniGridState) -> Place:
+    def front_place(self, state: MiniGridState) -> Place:
         """Returns the place of the cell in front of the agent."""
         x, y = (lookup(steps, state.direction) for steps in (STEPS_X, STEPS_Y))
         return state.x + x, state.y + y
 
-    def front(self, state: MiniGridState) -> jax.Array:
+    def front_cell(self, state: MiniGridState) -> jax.Array:
         """Returns the cell in front of the agent."""
-        x, y = self.in_front(state)
+        x, y = self.front_place(state)
         return state.grid[y, x]
 
-    def act(self, state: MiniGridState, action: jax.Array) -> MiniGridState:
+    def transition(self, state: MiniGridState, action: jax.Array) -> MiniGridState:
         """Returns the state after an action."""
-        x, y = self.in_front(state)
+        x, y = self.front_place(state)
         front = state.grid[y, x]
         moves = (action == FORWARD) & cells.is_in(cells.CAN_OVERLAP, front)
         turn = (action == RIGHT).astype(jnp.int32) - (action == LEFT).astype(jnp.int32)
@@ -183,7 +187,7 @@ class MiniGrid(Environment[MiniGridState]):
     def _finish(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[MiniGridState, TimeStep]:
-        success, failure = self.judge(before, action, after)
+        success, failure = self.outcome(before, action, after)
         limit = self.steps_allowed(after)
         reward = jnp.where(failure, jnp.float32(self.failure_reward), jnp.float32(0))
         return after, TimeStep.transition(
@@ -193,7 +197,7 @@ class MiniGrid(Environment[MiniGridState]):
             truncated=after.step_count >= limit,
         )
 
-    def seen(self, state: MiniGridState) -> tuple[jax.Array, jax.Array]:
+    def agent_view(self, state: MiniGridState) -> tuple[jax.Array, jax.Array]:
         """Returns the cells of the view and which of them the agent sees: [size, size]."""
         size = self.agent_view_size
         found = view.in_front(state.grid, state.x, state.y, state.direction, size)
@@ -204,13 +208,13 @@ class MiniGrid(Environment[MiniGridState]):
 
     def render(self, state: MiniGridState) -> jax.Array:
         """Draws the grid, brighter where the agent sees it: uint8[32 * height, 32 * width, 3]."""
-        _, is_seen = self.seen(state)
+        _, is_seen = self.agent_view(state)
         return rendering.draw_grid(state.grid, state.x, state.y, state.direction, is_seen)
 
     def _observe(self, state: MiniGridState) -> dict[str, jax.Array]:
-        found, is_seen = self.seen(state)
+        found, is_seen = self.agent_view(state)
         shown = jnp.where(is_seen, found, 0).astype(jnp.uint8)
-        words = self.say() if "{}" not in self.mission else state.mission
+        words = self.encode_mission() if "{}" not in self.mission else state.mission
         return {
             "image": cells.encode(jax.lax.optimization_barrier(shown)),
             "direction": state.direction,

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.layout import Dice, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, empty, fill, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
@@ -29,8 +29,8 @@ class LockedRoom(SquareGrid):
     def default_max_steps(self) -> int:
         return 10 * self.size
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, third, dice = self.size, self.size // 3, Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, third, rng = self.size, self.size // 3, RandomStream(key)
         left, right = size // 2 - 2, size // 2 + 2
         grid = walled(size, size)
         for x in (left, right):
@@ -42,19 +42,19 @@ class LockedRoom(SquareGrid):
         first_x = jnp.asarray(np.array([0, right] * 3, np.int32))
         first_y = jnp.asarray(np.array([0, 0, third, third, 2 * third, 2 * third], np.int32))
         door_x = np.array([left, right] * 3, np.int32)
-        locked, key_room = dice.shuffle(6, 2)
+        locked, key_room = rng.shuffle(6, 2)
 
         def inside(room):
-            x = first_x[room] + dice.integer(1, left)
-            return x, first_y[room] + dice.integer(1, third)
+            x = first_x[room] + rng.integer(1, left)
+            return x, first_y[room] + rng.integer(1, third)
 
         grid = put(grid, inside(locked), cells.GOAL)
-        colors = jnp.stack(dice.shuffle(len(cells.COLORS), 6))
+        colors = jnp.stack(rng.shuffle(len(cells.COLORS), 6))
         for room in range(6):
             kind = jnp.where(locked == room, cells.LOCKED_DOOR, cells.CLOSED_DOOR)
             door = cells.make(kind, colors[room])
             grid = put(grid, (int(door_x[room]), room // 2 * third + 3), door)
         grid = put(grid, inside(key_room), cells.make(cells.KEY, colors[locked]))
-        x, y = dice.cell(empty(grid) & rectangle(grid, left, 0, right - left, size))
+        x, y = rng.cell(empty(grid) & rectangle(grid, left, 0, right - left, size))
         words = (missions.of_color(colors[room]) for room in (locked, key_room, locked))
-        return self.start(grid, x, y, dice.integer(0, 4), mission=self.say(*words))
+        return self.make_state(grid, x, y, rng.integer(0, 4), mission=self.encode_mission(*words))

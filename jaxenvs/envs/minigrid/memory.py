@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, fill, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import PICK_UP, TOGGLE, MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
@@ -47,9 +47,9 @@ class Memory(SquareGrid):
     def default_max_steps(self) -> int:
         return 5 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, middle, dice = self.size, self.size // 2, Dice(key)
-        end = dice.integer(4, size - 2) if self.random_length else size - 3
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, middle, rng = self.size, self.size // 2, RandomStream(key)
+        end = rng.integer(4, size - 2) if self.random_length else size - 3
         grid = walled(size, size)
         for y in (middle - 2, middle + 2):  # of the room
             grid = fill(grid, rectangle(grid, 1, y, 4, 1), cells.WALL)
@@ -59,14 +59,14 @@ class Memory(SquareGrid):
         rows = np.arange(size, dtype=np.int32)[:, None]
         grid = fill(grid, rectangle(grid, end, 0, 1, size) & (rows != middle), cells.WALL)
         grid = fill(grid, rectangle(grid, end + 2, 0, 1, size), cells.WALL)
-        x = dice.integer(1, end + 1)
-        shown_key, upper_key = dice.boolean(), dice.boolean()
+        x = rng.integer(1, end + 1)
+        shown_key, upper_key = rng.boolean(), rng.boolean()
         key_cell, ball = cells.make(cells.KEY, cells.GREEN), cells.make(cells.BALL, cells.GREEN)
         grid = put(grid, (1, middle - 1), jnp.where(shown_key, key_cell, ball))
         grid = put(grid, (end + 1, middle - 2), jnp.where(upper_key, key_cell, ball))
         grid = put(grid, (end + 1, middle + 2), jnp.where(upper_key, ball, key_cell))
         is_upper = shown_key == upper_key
-        return self.start(
+        return self.make_state(
             *(grid, x, middle, 0),
             task=MemoryTask(
                 x=jnp.asarray(end + 1, jnp.int32),
@@ -75,10 +75,10 @@ class Memory(SquareGrid):
             ),
         )
 
-    def act(self, state: MiniGridState, action: jax.Array) -> MiniGridState:
-        return super().act(state, jnp.where(action == PICK_UP, TOGGLE, action))
+    def transition(self, state: MiniGridState, action: jax.Array) -> MiniGridState:
+        return super().transition(state, jnp.where(action == PICK_UP, TOGGLE, action))
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
         task = after.task

@@ -32,7 +32,7 @@ def of_kind(kind: Any) -> Any:
     return kind + _KIND
 
 
-def sentence(text: str, *slots: Any, vocabulary: Sequence[str] = WORDS) -> jax.Array:
+def encode_mission(text: str, *slots: Any, vocabulary: Sequence[str] = WORDS) -> jax.Array:
     """Returns the numbers of the words of a mission: uint8[number of words].
 
     Args:
@@ -68,7 +68,7 @@ def decode_mission(tokens: Any, vocabulary: Sequence[str] = WORDS) -> str:
     """Returns the mission as text, given the numbers of its words, as in observations.
 
     Example:
-        >>> decode_mission(sentence("open the {} door", of_color(cells.RED)))
+        >>> decode_mission(encode_mission("open the {} door", of_color(cells.RED)))
         'open the red door'
     """
     words = [vocabulary[int(token)] for token in np.asarray(tokens)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxenvs import loops, struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, filled, outline, rectangle
+from jaxenvs.envs.minigrid.layout import RandomStream, at, empty, fill, filled, outline, rectangle
 from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 from jaxenvs.errors import ParameterError
 
@@ -67,16 +67,16 @@ class MultiRoom(MiniGrid):
     def default_max_steps(self) -> int:
         return 20 * self.max_num_rooms
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        dice = Dice(key)
-        number = dice.integer(self.min_num_rooms, self.max_num_rooms + 1)
-        rooms = self._draw_chain(dice, number)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rng = RandomStream(key)
+        number = rng.integer(self.min_num_rooms, self.max_num_rooms + 1)
+        rooms = self._draw_chain(rng, number)
         grid = filled(self.width, self.height)
         grid = fill(grid, outline(grid, *rooms[0, :4]), cells.WALL)
 
         def add_next(carry: Any, row: Any) -> tuple[Any, None]:
             (grid, color), (room, exists, word) = carry, row
-            color = Dice(word).choose(np.arange(len(cells.COLORS), dtype=np.int32) != color)
+            color = RandomStream(word).choose(np.arange(len(cells.COLORS), dtype=np.int32) != color)
             left, top, width, height, x, y = room
             walls = outline(grid, left, top, width, height)
             grid = fill(grid, walls & exists, cells.WALL)
@@ -84,23 +84,23 @@ class MultiRoom(MiniGrid):
             return (fill(grid, at(grid, (x, y)) & exists, door), color), None
 
         later = np.arange(1, self.max_num_rooms, dtype=np.int32)
-        words = dice.next_words(len(later))[:, None]
+        words = rng.next_words(len(later))[:, None]
         (grid, _), _ = loops.scan(
             add_next, (grid, jnp.int32(-1)), (rooms[1:], later < number, words)
         )
-        x, y = dice.cell(empty(grid) & rectangle(grid, *rooms[0, :4]))
+        x, y = rng.cell(empty(grid) & rectangle(grid, *rooms[0, :4]))
         last = rectangle(grid, *rooms[number - 1, :4])
-        grid, _ = dice.put(grid, cells.GOAL, last & ~at(grid, (x, y)))
-        return self.start(grid, x, y, dice.integer(0, 4))
+        grid, _ = rng.put(grid, cells.GOAL, last & ~at(grid, (x, y)))
+        return self.make_state(grid, x, y, rng.integer(0, 4))
 
-    def _draw_chain(self, dice: Dice, number: jax.Array) -> jax.Array:
+    def _draw_chain(self, rng: RandomStream, number: jax.Array) -> jax.Array:
         """Draws the rooms, int32[max_num_rooms, 6], of which the first `number` exist."""
-        key = dice.key()
+        key = rng.key()
 
         def propose(carry: tuple[Chain, jax.Array]) -> tuple[Chain, jax.Array]:
             chain, count = carry
             words = jax.random.bits(jax.random.fold_in(key, count), (6,), jnp.uint32)
-            return self._propose(chain, Dice(words)), count + 1
+            return self._propose(chain, RandomStream(words)), count + 1
 
         def is_incomplete(carry: tuple[Chain, jax.Array]) -> jax.Array:
             return (carry[0].number < number) & (carry[1] < MOST_PROPOSALS)
@@ -113,25 +113,25 @@ class MultiRoom(MiniGrid):
         )
         return loops.while_loop(is_incomplete, propose, (empty_chain, jnp.int32(0)))[0].rooms
 
-    def _propose(self, chain: Chain, dice: Dice) -> Chain:
+    def _propose(self, chain: Chain, rng: RandomStream) -> Chain:
         """Adds a random room if it fits; starts again after eight that do not."""
         is_first = chain.number == 0
         left, top, width, height = chain.rooms[chain.number - 1, :4]
-        exit_side = (chain.side + 1 + dice.integer(0, 3)) % 4
+        exit_side = (chain.side + 1 + rng.integer(0, 3)) % 4
         is_beside = exit_side % 2 == 0
-        along = 1 + dice.integer(0, jnp.where(is_beside, height, width) - 2)
+        along = 1 + rng.integer(0, jnp.where(is_beside, height, width) - 2)
         x = left + jnp.where(is_beside, jnp.where(exit_side == 0, width - 1, 0), along)
         y = top + jnp.where(is_beside, along, jnp.where(exit_side == 1, height - 1, 0))
-        x = jnp.where(is_first, dice.integer(0, self.width - 2), x)
-        y = jnp.where(is_first, dice.integer(0, self.width - 2), y)
+        x = jnp.where(is_first, rng.integer(0, self.width - 2), x)
+        y = jnp.where(is_first, rng.integer(0, self.width - 2), y)
         side = jnp.where(is_first, 2, (exit_side + 2) % 4)
 
         # One word for both sides of the room, which are independent.
         sizes = self.max_room_size + 1 - SMALLEST
-        both = dice.integer(0, sizes * sizes)
+        both = rng.integer(0, sizes * sizes)
         width, height = SMALLEST + both % sizes, SMALLEST + both // sizes
         is_beside = side % 2 == 0
-        back = 1 + dice.integer(0, jnp.where(is_beside, height, width) - 2)
+        back = 1 + rng.integer(0, jnp.where(is_beside, height, width) - 2)
         left = jnp.where(is_beside, jnp.where(side == 0, x - width + 1, x), x - back)
         top = jnp.where(is_beside, y - back, jnp.where(side == 1, y - height + 1, y))
         left, top = jnp.where(is_first, x, left), jnp.where(is_first, y, top)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, lookup, put
+from jaxenvs.envs.minigrid.layout import RandomStream, lookup, put
 from jaxenvs.envs.minigrid.level import STEPS_X, STEPS_Y, MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RIGHT, PickUp, Rooms
 from jaxenvs.errors import ParameterError
@@ -44,14 +44,14 @@ class ObstructedMazeDoor(PickUp):
     def default_max_steps(self) -> int:
         return 4 * 2 * self.room_size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        rooms = Rooms(self, Dice(key))
-        color = rooms.dice.color()
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rooms = Rooms(self, RandomStream(key))
+        color = rooms.rng.color()
         self.add_locked_door(rooms, 0, 0, RIGHT, color)
         self.add_key(rooms, 0, 0, color)
         rooms.add(1, 0, TARGET)
         rooms.place_agent(0, 0)
-        return rooms.start(task=jnp.uint8(TARGET))
+        return rooms.make_state(task=jnp.uint8(TARGET))
 
     def add_locked_door(self, rooms: Rooms, i: Any, j: Any, side: Any, color: Any) -> None:
         """Adds a locked door, with a ball in front of it if `blocked`."""
@@ -99,9 +99,9 @@ class ObstructedMaze(ObstructedMazeDoor):
     def default_max_steps(self) -> int:
         return 4 * self.num_rooms_visited * self.room_size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        rooms = Rooms(self, Dice(key))
-        colors = rooms.dice.shuffle(len(cells.COLORS), len(cells.COLORS))
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rooms = Rooms(self, RandomStream(key))
+        colors = rooms.rng.shuffle(len(cells.COLORS), len(cells.COLORS))
 
         def add_quarter(rooms: Rooms, side: jax.Array, place: jax.Array) -> None:
             rooms.add_door(*MIDDLE, side, lookup(colors, side), locked=False)
@@ -116,10 +116,10 @@ class ObstructedMaze(ObstructedMazeDoor):
 
         sides = np.arange(self.num_quarters, dtype=np.int32)
         places = np.array(SIDES[: self.num_quarters], np.int32)
-        words = rooms.dice.next_words(2 * self.num_quarters).reshape(-1, 2)
+        words = rooms.rng.next_words(2 * self.num_quarters).reshape(-1, 2)
         rooms.repeat(add_quarter, words, sides, places)
-        corner = rooms.dice.integer(0, self.num_quarters)
+        corner = rooms.rng.integer(0, self.num_quarters)
         i, j = lookup(np.array(CORNERS, np.int32), corner)
         rooms.add(i, j, TARGET)
         rooms.place_agent(*self.agent_room)
-        return rooms.start(task=jnp.uint8(TARGET))
+        return rooms.make_state(task=jnp.uint8(TARGET))

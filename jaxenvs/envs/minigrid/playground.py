@@ -5,7 +5,7 @@ import chex
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, at, empty, fill, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
@@ -27,8 +27,8 @@ class Playground(SquareGrid):
     def default_max_steps(self) -> int:
         return 100
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, third, dice = self.size, self.size // 3, Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, third, rng = self.size, self.size // 3, RandomStream(key)
         grid = walled(size, size)
         for line in (third, 2 * third):
             grid = fill(grid, rectangle(grid, line, 0, 1, 3 * third), cells.WALL)
@@ -36,12 +36,12 @@ class Playground(SquareGrid):
         for line in (third, 2 * third):
             for first in (0, third, 2 * third):
                 for is_upright in (True, False):
-                    along = dice.integer(first + 1, first + third - 1)
+                    along = rng.integer(first + 1, first + third - 1)
                     place = (line, along) if is_upright else (along, line)
-                    grid = put(grid, place, cells.make(cells.CLOSED_DOOR, dice.color()))
-        x, y = dice.cell(empty(grid))
+                    grid = put(grid, place, cells.make(cells.CLOSED_DOOR, rng.color()))
+        x, y = rng.cell(empty(grid))
         kinds = (cells.KEY, cells.BALL, cells.BOX)
         agent = at(grid, (x, y))
         covered = fill(grid, agent, cells.WALL)
-        grid, *_ = draw_objects(dice, covered, 12, kinds, unique=False)
-        return self.start(fill(grid, agent, cells.EMPTY), x, y, dice.integer(0, 4))
+        grid, *_ = draw_objects(rng, covered, 12, kinds, unique=False)
+        return self.make_state(fill(grid, agent, cells.EMPTY), x, y, rng.integer(0, 4))

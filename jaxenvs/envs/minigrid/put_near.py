@@ -8,7 +8,7 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
 from jaxenvs.envs.minigrid._objects import draw_objects
-from jaxenvs.envs.minigrid.layout import Dice, empty, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, empty, walled
 from jaxenvs.envs.minigrid.level import DROP, PICK_UP, MiniGridState, SquareGrid
 from jaxenvs.errors import ParameterError
 
@@ -48,32 +48,34 @@ class PutNear(SquareGrid):
     def default_max_steps(self) -> int:
         return 5 * self.size
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        dice, kinds = Dice(key), (cells.KEY, cells.BALL, cells.BOX)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rng, kinds = RandomStream(key), (cells.KEY, cells.BALL, cells.BOX)
         grid = walled(self.size, self.size)
         grid, objects, columns, rows = draw_objects(
-            dice, grid, self.num_objects, kinds, unique=True, gap=1
+            rng, grid, self.num_objects, kinds, unique=True, gap=1
         )
-        x, y = dice.cell(empty(grid))
-        move, target = dice.shuffle(self.num_objects, 2)
+        x, y = rng.cell(empty(grid))
+        move, target = rng.shuffle(self.num_objects, 2)
         words = []
         for index in (move, target):
             words.append(missions.of_color(cells.color(objects[index])))
             words.append(missions.of_kind(cells.kind(objects[index])))
         move = objects[move].astype(np.uint8)
-        return self.start(
-            *(grid, x, y, dice.integer(0, 4)),
+        return self.make_state(
+            *(grid, x, y, rng.integer(0, 4)),
             task=PutNearTask(move=move, x=columns[target], y=rows[target]),
-            mission=self.say(*words),
+            mission=self.encode_mission(*words),
         )
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
         task, nothing = after.task, cells.EMPTY
         takes = (action == PICK_UP) & (after.carrying != nothing)
         drops = (action == DROP) & (before.carrying != nothing)
-        x, y = self.in_front(after)
+        x, y = self.front_place(after)
         is_near = jnp.maximum(abs(x - task.x), abs(y - task.y)) <= 1
         success = drops & (after.carrying == nothing) & is_near
-        return success, (takes & (cells.look(after.carrying) != task.move)) | (drops & ~success)
+        return success, (takes & (cells.appearance(after.carrying) != task.move)) | (
+            drops & ~success
+        )

@@ -5,7 +5,7 @@ import jax
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.layout import Dice, empty, fill, outline, put, rectangle, walled
+from jaxenvs.envs.minigrid.layout import RandomStream, empty, fill, outline, put, rectangle, walled
 from jaxenvs.envs.minigrid.level import MiniGrid, MiniGridState
 
 RED_DOOR = cells.make(cells.CLOSED_DOOR, cells.RED)
@@ -39,17 +39,17 @@ class RedBlueDoors(MiniGrid):
     def default_max_steps(self) -> int:
         return 20 * self.size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size, dice = self.size, Dice(key)
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        size, rng = self.size, RandomStream(key)
         left = size // 2
         grid = walled(2 * size, size)
         grid = fill(grid, outline(grid, left, 0, size, size), cells.WALL)
-        x, y = dice.cell(empty(grid) & rectangle(grid, left, 0, size, size))
-        grid = put(grid, (left, dice.integer(1, size - 1)), RED_DOOR)
-        grid = put(grid, (left + size - 1, dice.integer(1, size - 1)), BLUE_DOOR)
-        return self.start(grid, x, y, dice.integer(0, 4))
+        x, y = rng.cell(empty(grid) & rectangle(grid, left, 0, size, size))
+        grid = put(grid, (left, rng.integer(1, size - 1)), RED_DOOR)
+        grid = put(grid, (left + size - 1, rng.integer(1, size - 1)), BLUE_DOOR)
+        return self.make_state(grid, x, y, rng.integer(0, 4))
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
         red_before, blue_before = ((before.grid == door).any() for door in (_OPEN_RED, _OPEN_BLUE))

@@ -87,7 +87,7 @@ def seen_in_grid(
 def _draw(grid: jax.Array, agent: jax.Array, highlight: Any, tile_size: int) -> jax.Array:
     """Draws cells. `agent` is 1 more than the direction of an agent in a cell, 0 without one."""
     tiles, numbers = _tiles(tile_size)
-    number = jnp.asarray(numbers)[cells.look(grid), agent, jnp.asarray(highlight, np.int32)]
+    number = jnp.asarray(numbers)[cells.appearance(grid), agent, jnp.asarray(highlight, np.int32)]
     # Without the barrier, XLA on CPU computes the number again for each pixel.
     number = jax.lax.optimization_barrier(number)
     height, width = grid.shape
@@ -99,8 +99,8 @@ def _draw(grid: jax.Array, agent: jax.Array, highlight: Any, tile_size: int) -> 
 def _tiles(tile_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the tiles, uint8[K, tile_size, tile_size, 3], and the number of the tile of a cell.
 
-    The numbers, int32[128, 5, 2], are indexed by the look of the cell, by 1 more than the direction
-    of an agent in it or 0 without one, and by whether it is highlighted.
+    The numbers, int32[128, 5, 2], are indexed by the appearance of the cell, by 1 more than the
+    direction of an agent in it or 0 without one, and by whether it is highlighted.
     """
     size = tile_size * _SUPERSAMPLING
     y, x = (np.indices((size, size)) + 0.5) / size

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import loops, prng, struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.layout import (
-    Dice,
+    RandomStream,
     at,
     connected,
     divide,
@@ -49,8 +49,8 @@ class Thing(NamedTuple):
 class RoomGrid(MiniGrid):
     """A level of rooms, `num_cols` in a row and `num_rows` in a column.
 
-    `generate` of a subclass adds doors and objects to `Rooms`. Neighbors share the wall between
-    them, so the grid has `(room_size - 1) * num_cols + 1` columns.
+    `initial_state` of a subclass adds doors and objects to `Rooms`. Neighbors share the wall
+    between them, so the grid has `(room_size - 1) * num_cols + 1` columns.
     """
 
     room_size: int = struct.static(7)  # columns and rows of a room, including walls
@@ -80,10 +80,10 @@ class PickUp(RoomGrid):
     Its task is uint8[], the kind and the color of the object.
     """
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
-        success = (action == PICK_UP) & (cells.look(after.carrying) == after.task)
+        success = (action == PICK_UP) & (cells.appearance(after.carrying) == after.task)
         return success, jnp.zeros_like(success)
 
 
@@ -94,8 +94,8 @@ class Rooms:
     place left for an object or the agent; minigrid raises an error there.
     """
 
-    def __init__(self, level: RoomGrid, dice: Dice) -> None:
-        self.level, self.dice, self.size = level, dice, level.room_size
+    def __init__(self, level: RoomGrid, rng: RandomStream) -> None:
+        self.level, self.rng, self.size = level, rng, level.room_size
         self.step = step = level.room_size - 1  # from a room to the next one
         y, x = np.indices((level.height, level.width), np.int32, sparse=True)
         walls = np.where((x % step == 0) | (y % step == 0), cells.WALL, cells.EMPTY)
@@ -103,7 +103,7 @@ class Rooms:
         self.edges = edges = _Edges(level.num_rows, level.num_cols)
         self.door_x, self.door_y = edges.column * step, edges.row * step
         if edges.number:
-            along = prng.below(dice.words((edges.number,)), jnp.full(edges.number, step - 1)) + 1
+            along = prng.below(rng.words((edges.number,)), jnp.full(edges.number, step - 1)) + 1
             self.door_x = self.door_x + jnp.where(edges.is_beside, 0, along)
             self.door_y = self.door_y + jnp.where(edges.is_beside, along, 0)
         self.is_open = jnp.zeros(edges.number, bool)  # there is a door, or no wall
@@ -116,7 +116,7 @@ class Rooms:
         self.direction = jnp.int32(0)
 
     def select(self, condition: jax.Array, otherwise: "Rooms") -> None:
-        """Takes over everything from a copy of these rooms unless the condition holds."""
+        """Keeps these rooms if the condition holds, and otherwise takes those of a copy."""
         self._contents = select(condition, self._contents, otherwise._contents)
 
     def repeat(self, add: Callable[..., T], words: jax.Array, *columns: Any) -> T:
@@ -124,7 +124,7 @@ class Rooms:
 
         Args:
             add: adds something to the rooms that it is given.
-            words: uint32[n, k], for the dice of these rooms.
+            words: uint32[n, k], for the draws of these rooms.
             *columns: arrays [n, ...].
 
         Returns:
@@ -133,7 +133,7 @@ class Rooms:
 
         def call(contents: Any, row: Any) -> tuple[Any, T]:
             rooms = copy.copy(self)
-            rooms._contents, rooms.dice = contents, Dice(row[0])
+            rooms._contents, rooms.rng = contents, RandomStream(row[0])
             result = add(rooms, *row[1:])
             return rooms._contents, result
 
@@ -148,9 +148,9 @@ class Rooms:
     def _contents(self, contents: tuple[jax.Array, ...]) -> None:
         self.grid, self.is_open, self.is_locked, self.is_used, self.ok = contents
 
-    def start(self, **kwargs: Any) -> MiniGridState:
-        """Returns the state, given the task and the mission of `MiniGrid.start`."""
-        return self.level.start(self.grid, self.x, self.y, self.direction, **kwargs)
+    def make_state(self, **kwargs: Any) -> MiniGridState:
+        """Returns the state, given the task and the mission of `MiniGrid.make_state`."""
+        return self.level.make_state(self.grid, self.x, self.y, self.direction, **kwargs)
 
     def room(self, i: Any, j: Any) -> jax.Array:
         """Returns the region of a room, with its walls."""
@@ -159,28 +159,28 @@ class Rooms:
     def random_room(self) -> tuple[jax.Array, jax.Array]:
         """Draws a room."""
         level = self.level
-        return self.dice.integer(0, level.num_cols), self.dice.integer(0, level.num_rows)
+        return self.rng.integer(0, level.num_cols), self.rng.integer(0, level.num_rows)
 
     def all_but(self, i: Any, j: Any) -> jax.Array:
         """Returns a mask of all rooms but one: bool[num_rows * num_cols]."""
         return np.arange(len(self.is_locked), dtype=np.int32) != j * self.level.num_cols + i
 
     def choose(self, *things: Thing, number: int = 1) -> list[Thing]:
-        """Draws different objects from some, each of which may be several."""
+        """Draws `number` different objects. Each of `things` is one object or several."""
         fields = (
             jnp.concatenate([jnp.atleast_1d(x) for x in xs]) for xs in zip(*things, strict=True)
         )
         together = Thing(*fields)
-        return [together.at(i) for i in self.dice.shuffle(len(together.x), number)]
+        return [together.at(i) for i in self.rng.shuffle(len(together.x), number)]
 
     def add(self, i: Any, j: Any, cell: Any) -> Thing:
-        """Puts an object into a room, not in or next to the agent's cell."""
+        """Puts an object into a random empty cell of a room, neither the agent's nor next to it."""
         left, top = (jnp.asarray(index, jnp.int32) * self.step for index in (i, j))
         inside = jax.lax.dynamic_slice(self.grid, (top, left), (self.size, self.size))
         rows, columns = np.indices(inside.shape, np.int32, sparse=True)
         is_far = abs(columns + (left - self.x)) + abs(rows + (top - self.y)) >= 2
         allowed = empty(inside) & is_far
-        (x, y), fits = self.dice.cell(allowed), allowed.any()
+        (x, y), fits = self.rng.cell(allowed), allowed.any()
         thing = Thing(cells.kind(cell), cells.color(cell), left + x, top + y)
         pair = (thing.kind - cells.KEY) * len(cells.COLORS) + thing.color
         self.is_used |= np.arange(len(self.is_used), dtype=np.int32) == pair
@@ -191,21 +191,21 @@ class Rooms:
     def add_object(self, i: Any, j: Any, kind: Any = None, color: Any = None) -> Thing:
         """Puts a key, ball, or box into a room. Draws its kind and color unless they are given."""
         if kind is None:
-            kind = lookup(KINDS, self.dice.integer(0, len(KINDS)))
-        return self.add(i, j, cells.make(kind, self.dice.color() if color is None else color))
+            kind = lookup(KINDS, self.rng.integer(0, len(KINDS)))
+        return self.add(i, j, cells.make(kind, self.rng.color() if color is None else color))
 
     def add_door(
         self, i: Any, j: Any, side: Any = None, color: Any = None, locked: Any = None
     ) -> Thing:
         """Adds a door to a room. Draws its side, color, and lock unless they are given.
 
-        A drawn side has a neighbor and no door yet.
+        The side is drawn from those with a neighbor and without a door.
         """
         around = lookup(self.edges.around, jnp.asarray(j * self.level.num_cols + i))
         if side is None:
-            side = self.dice.choose((around >= 0) & ~self.is_open[around])
-        color = self.dice.color() if color is None else color
-        locked = self.dice.boolean() if locked is None else jnp.bool_(locked)
+            side = self.rng.choose((around >= 0) & ~self.is_open[around])
+        color = self.rng.color() if color is None else color
+        locked = self.rng.boolean() if locked is None else jnp.bool_(locked)
         self.is_locked = jnp.where(self.all_but(i, j), self.is_locked, locked)
         edge = around[side]
         kind = jnp.where(locked, cells.LOCKED_DOOR, cells.CLOSED_DOOR)
@@ -229,7 +229,7 @@ class Rooms:
         self.is_open |= np.arange(self.edges.number, dtype=np.int32) == edge
 
     def place_agent(self, i: Any = None, j: Any = None, *, rooms: Any = None) -> None:
-        """Puts the agent into a room, in no cell that faces anything but a wall or nothing.
+        """Puts the agent into a room, so that the cell in front is empty or a wall.
 
         Args:
             i: the column of the room, drawn if it is None.
@@ -237,10 +237,10 @@ class Rooms:
             rooms: a mask of rooms to draw from, bool[num_rows * num_cols], instead of i and j.
         """
         if rooms is not None:
-            room = self.dice.choose(rooms)
+            room = self.rng.choose(rooms)
             j, i = divide(room, self.level.num_cols, limit=len(rooms))
-        i = self.dice.integer(0, self.level.num_cols) if i is None else i
-        j = self.dice.integer(0, self.level.num_rows) if j is None else j
+        i = self.rng.integer(0, self.level.num_cols) if i is None else i
+        j = self.rng.integer(0, self.level.num_rows) if j is None else j
         # The room with the cells around it.
         wide = jnp.pad(self.grid, 1)
         left, top = (jnp.asarray(index, jnp.int32) * self.step for index in (i, j))
@@ -250,14 +250,14 @@ class Rooms:
         clear = cells.is_in(cells.set_of(cells.EMPTY, cells.kind(cells.WALL)), wide)
         ahead = jnp.stack([clear[1:-1, 2:], clear[2:, 1:-1], clear[1:-1, :-2], clear[:-2, 1:-1]])
         allowed = (free[None] & ahead).reshape(-1)
-        index = self.dice.choose(allowed)
+        index = self.rng.choose(allowed)
         self.ok &= allowed.any()
         self.direction, cell = divide(index, size**2, limit=allowed.size)
         row, column = divide(cell, size, limit=size**2)
         self.x, self.y = left + column, top + row
 
     def connect_all(self, colors: Any = None) -> None:
-        """Adds doors between random neighbors until every room can be reached from every other.
+        """Adds doors between random neighbors until all rooms are connected.
 
         Rooms with a locked door get no other doors.
 
@@ -279,9 +279,9 @@ class Rooms:
 
         def add_next(carry: Any, words: jax.Array) -> tuple[Any, None]:
             grid, is_open, group = carry
-            dice = Dice(words)
+            rng = RandomStream(words)
             candidates = allowed & ~is_open
-            edge, color = dice.choose(candidates), dice.choose(colors)
+            edge, color = rng.choose(candidates), rng.choose(colors)
             adds = (group != group[0]).any() & candidates.any()
             door = cells.make(cells.CLOSED_DOOR, color)
             here = at(grid, (self.door_x[edge], self.door_y[edge])) & adds
@@ -289,7 +289,7 @@ class Rooms:
             group = jnp.where(adds, _merge(group, edges, edge), group)
             return (fill(grid, here, door), is_open | here_edge, group), None
 
-        words = self.dice.words((edges.number, 2))
+        words = self.rng.words((edges.number, 2))
         carry = self.grid, self.is_open, jnp.asarray(group)
         (self.grid, self.is_open, group), _ = loops.scan(add_next, carry, words)
         self.ok &= (group == group[0]).all()
@@ -309,7 +309,7 @@ class Rooms:
             The objects, with fields [number].
         """
         level = self.level
-        words = self.dice.words((number, 4))
+        words = self.rng.words((number, 4))
         if i is None:
             i = prng.below(words[:, 2], jnp.full(number, level.num_cols))
         if j is None:
@@ -318,7 +318,7 @@ class Rooms:
 
         def add_next(rooms: Rooms, i: jax.Array, j: jax.Array) -> Thing:
             is_used = rooms.is_used
-            pair = rooms.dice.choose(~is_used if all_unique else jnp.ones_like(is_used))
+            pair = rooms.rng.choose(~is_used if all_unique else jnp.ones_like(is_used))
             kind, color = divide(pair, len(cells.COLORS), limit=len(is_used))
             return rooms.add(i, j, cells.make(lookup(KINDS, kind), color))
 
@@ -331,7 +331,7 @@ class Rooms:
         self.add_distractors(i, j, number=len(rooms), all_unique=False)
 
     def all_reachable(self) -> jax.Array:
-        """Returns whether the agent can get next to every object and door, if it moves nothing."""
+        """Returns whether the agent can reach every object and door without moving an object."""
         is_wall = cells.is_in(cells.set_of(cells.kind(cells.WALL)), self.grid)
         passable = empty(self.grid) | cells.is_in(cells.IS_DOOR, self.grid)
         walked = connected(at(self.grid, (self.x, self.y)), passable)
@@ -364,6 +364,6 @@ class _Edges:
 
 
 def _merge(group: Any, edges: _Edges, edge: Any) -> jax.Array:
-    """Returns groups of rooms, int32[num_rooms], after those at both sides of an edge merged."""
+    """Merges the groups of the rooms on both sides of an edge: int32[num_rooms]."""
     first, second = (lookup(group, lookup(rooms, edge)) for rooms in (edges.first, edges.second))
     return jnp.where(group == second, first, group)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells, missions
-from jaxenvs.envs.minigrid.layout import Dice, put
+from jaxenvs.envs.minigrid.layout import RandomStream, put
 from jaxenvs.envs.minigrid.level import TOGGLE, MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RIGHT, PickUp, RoomGrid, Rooms
 
@@ -31,17 +31,17 @@ class Unlock(RoomGrid):
     def default_max_steps(self) -> int:
         return 8 * self.room_size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        rooms = Rooms(self, Dice(key))
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rooms = Rooms(self, RandomStream(key))
         door = rooms.add_door(0, 0, RIGHT, locked=True)
         rooms.add_object(0, 0, cells.KEY, door.color)
         rooms.place_agent(0, 0)
-        return rooms.start()
+        return rooms.make_state()
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
-        is_open = cells.kind(self.front(after)) == cells.OPEN_DOOR
+        is_open = cells.kind(self.front_cell(after)) == cells.OPEN_DOOR
         return (action == TOGGLE) & is_open, jnp.bool_(False)
 
 
@@ -64,16 +64,16 @@ class UnlockPickup(PickUp):
     def default_max_steps(self) -> int:
         return 8 * self.room_size**2
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        rooms = Rooms(self, Dice(key))
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rooms = Rooms(self, RandomStream(key))
         box = rooms.add_object(1, 0, cells.BOX)
         door = rooms.add_door(0, 0, RIGHT, locked=True)
         self.block(rooms, door.x, door.y)
         rooms.add_object(0, 0, cells.KEY, door.color)
         rooms.place_agent(0, 0)
-        return rooms.start(
+        return rooms.make_state(
             task=cells.make(box.kind, box.color).astype(jnp.uint8),
-            mission=self.say(missions.of_color(box.color)),
+            mission=self.encode_mission(missions.of_color(box.color)),
         )
 
     def block(self, rooms: Rooms, x: jax.Array, y: jax.Array) -> None:
@@ -94,5 +94,5 @@ class BlockedUnlockPickup(UnlockPickup):
         return 16 * self.room_size**2
 
     def block(self, rooms: Rooms, x: jax.Array, y: jax.Array) -> None:
-        ball = cells.make(cells.BALL, rooms.dice.color())
+        ball = cells.make(cells.BALL, rooms.rng.color())
         rooms.grid = put(rooms.grid, (x - 1, y), ball)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxenvs._cpu import bits
-from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
+from jaxenvs.envs.minigrid.layout import RandomStream, divide, lookup
 
 TABLES = {
     "negative": np.array([1, 0, -1, 0], np.int32),
@@ -44,17 +44,17 @@ def test_choose_finds_the_true_flag_of_a_rank(number):
 
 
 def test_choose_returns_zero_if_no_flag_is_true():
-    assert Dice(jax.random.key(0)).choose(np.zeros(50, bool)) == 0
+    assert RandomStream(jax.random.key(0)).choose(np.zeros(50, bool)) == 0
 
 
 def test_next_words_are_those_of_single_draws():
-    one_by_one, together = (Dice(jax.random.key(1)) for _ in range(2))
+    one_by_one, together = (RandomStream(jax.random.key(1)) for _ in range(2))
     draws = [one_by_one.integer(0, 2**15) for _ in range(50)]
     words = together.next_words(50)
     np.testing.assert_array_equal(draws, words >> 17)
 
 
 def test_integer_draws_large_numbers_evenly():
-    dice = Dice(jax.random.key(2))
-    draws = np.array([dice.integer(0, 10**6) for _ in range(200)])
+    rng = RandomStream(jax.random.key(2))
+    draws = np.array([rng.integer(0, 10**6) for _ in range(200)])
     assert 400_000 < draws.mean() < 600_000 and len({*draws}) > 190

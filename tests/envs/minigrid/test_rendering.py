@@ -33,7 +33,7 @@ def shuffle(env, generator, looks):
 
 def draw_all(level, state, tile_size):
     """Returns the grid with and without highlights, and the view."""
-    found, is_seen = level.seen(state)
+    found, is_seen = level.agent_view(state)
     place = state.grid, state.x, state.y, state.direction
     return (
         rendering.draw_grid(*place, is_seen, tile_size),

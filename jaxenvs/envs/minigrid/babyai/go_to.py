@@ -23,7 +23,7 @@ class GoToRedBallGrey(OneRoomLevel):
 
     num_dists: int = struct.static(7)  # number of objects
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         ball = rooms.add_object(0, 0, *RED_BALL[:2])
         rooms.add_distractors(number=self.num_dists, all_unique=False)
@@ -43,7 +43,7 @@ class GoToRedBall(OneRoomLevel):
 
     num_dists: int = struct.static(7)  # number of objects
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         rooms.add_object(0, 0, *RED_BALL[:2])
         if self.num_dists:
@@ -59,7 +59,7 @@ class GoToObj(OneRoomLevel):
     Time limit: room_size**2 steps
     """
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         things = rooms.add_distractors(number=1)
         return go_to(describe(things.at(0)))
@@ -74,7 +74,7 @@ class GoToLocal(OneRoomLevel):
 
     num_dists: int = struct.static(8)  # number of objects
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         things = rooms.add_distractors(number=self.num_dists, all_unique=False)
         rooms.ok &= rooms.all_reachable()
@@ -91,7 +91,7 @@ class GoTo(BabyAILevel):
     num_dists: int = struct.static(18)  # number of objects
     doors_open: bool = struct.static(False)  # whether doors are open at the start
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         rooms.connect_all()
         things = rooms.add_distractors(number=self.num_dists, all_unique=False)
@@ -115,7 +115,7 @@ class GoToImpUnlock(BabyAILevel):
     solution, as in minigrid.
     """
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         i, j = rooms.random_room()
         door = rooms.add_door(i, j, locked=True)
         rooms.add_object(*rooms.random_room(), cells.KEY, door.color)
@@ -149,13 +149,13 @@ class GoToRedBlueBall(OneRoomLevel):
 
     num_dists: int = struct.static(7)  # number of objects
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         things = rooms.add_distractors(number=self.num_dists, all_unique=False)
         is_confusing = (things.kind == cells.BALL) & (
             (things.color == cells.RED) | (things.color == cells.BLUE)
         )
-        color = jnp.where(rooms.dice.boolean(), cells.RED, cells.BLUE)
+        color = jnp.where(rooms.rng.boolean(), cells.RED, cells.BLUE)
         ball = rooms.add_object(0, 0, cells.BALL, color)
         rooms.ok &= rooms.all_reachable() & ~is_confusing.any()
         return go_to(describe(ball))
@@ -164,13 +164,13 @@ class GoToRedBlueBall(OneRoomLevel):
 class GoToDoor(BabyAILevel):
     """Go to a door of a color.
 
-    Start: the agent in the middle one of nine rooms, which has four doors
+    Start: the agent in the middle of nine rooms, which has four doors
     Time limit: 441 steps
     """
 
     room_size: int = struct.static(7)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         doors = [rooms.add_door(1, 1) for _ in range(4)]
         rooms.place_agent(1, 1)
         door = rooms.choose(*doors)[0]
@@ -180,11 +180,11 @@ class GoToDoor(BabyAILevel):
 class GoToObjDoor(BabyAILevel):
     """Go to an object or a door.
 
-    Start: the agent in the middle one of nine rooms, which has four doors and eight objects
+    Start: the agent in the middle of nine rooms, which has four doors and eight objects
     Time limit: 576 steps
     """
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent(1, 1)
         things = rooms.add_distractors(1, 1, number=8, all_unique=False)
         doors = [rooms.add_door(1, 1) for _ in range(4)]

@@ -1,9 +1,9 @@
 """BabyAI's missions: the actions they ask for, their wording, and the test for success.
 
-A mission consists of up to four actions, each of which is about one or two descriptions of objects.
-The objects that a description fits are found at the start of an episode; from then on, each of them
-carries a mark, a bit of its cell. Where they are is known only as of the last time that the agent
-dropped something, as in BabyAI: the places are other bits of the cells.
+A mission has up to four actions, and each action names one or two objects by a description. At the
+start of an episode, the objects that fit a description are marked by a bit of their cells. Their
+places are other bits of the cells, which are updated only when the agent drops something, as in
+BabyAI.
 """
 
 from typing import Any, NamedTuple
@@ -141,7 +141,7 @@ def locations(x: jax.Array, y: jax.Array, direction: jax.Array, room: jax.Array)
 
 
 def matches(what: Description, grid: jax.Array, regions: jax.Array) -> jax.Array:
-    """Returns where objects are that descriptions fit: bool[K, H, W].
+    """Returns the regions of the objects that fit the descriptions: bool[K, H, W].
 
     Args:
         what: K descriptions, with fields int32[K].
@@ -161,7 +161,7 @@ def matches(what: Description, grid: jax.Array, regions: jax.Array) -> jax.Array
 
 
 def is_possible(verb: jax.Array, found: jax.Array) -> jax.Array:
-    """Returns whether no object is to be put next to itself or where it is already: bool[].
+    """Returns whether no object is to be put next to itself, or is in place already: bool[].
 
     Args:
         verb: int32[K].
@@ -180,13 +180,13 @@ def mark(grid: jax.Array, found: jax.Array) -> jax.Array:
     return grid | marks << MARKS | marks << PLACES
 
 
-def look_around(grid: jax.Array) -> jax.Array:
-    """Returns the grid with the places where the marked objects are now."""
+def update_places(grid: jax.Array) -> jax.Array:
+    """Returns the grid with the current places of the marked objects."""
     marks = grid >> MARKS & np.uint32(0xFF)
     return grid & np.uint32(cells.MOVES_ALONG) | marks << PLACES
 
 
-def advance(
+def update_progress(
     progress: Progress,
     before: MiniGridState,
     action: jax.Array,
@@ -196,10 +196,10 @@ def advance(
     strict: tuple[bool, ...],
     puts: bool,
 ) -> tuple[Progress, jax.Array, jax.Array]:
-    """Returns what is left to do after a step, whether all is done, and whether it failed.
+    """Returns the progress after a step, whether all actions are done, and whether one failed.
 
     Args:
-        progress: what was left to do.
+        progress: the progress before the step.
         before: the state before the step.
         action: int32[].
         after: the state after the step, with the new places.
@@ -237,7 +237,7 @@ def advance(
     wrong = (verb == OPEN) & (action == TOGGLE) & is_door
     wrong |= (verb == PICK_UP_OBJECT) & (action == PICK_UP) & has_object
     wrong &= np.array(strict)
-    # An action does not know what the agent carried before the step in which its turn came.
+    # An action ignores what the agent carried before it became due.
     is_first = progress.stage == 0
     started = jnp.where(before.step_count == 0, False, had_object)
     done = progress.done | (is_first & verify(started))

@@ -11,20 +11,20 @@ import numpy as np
 from jaxenvs import loops, struct
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import Instruction, Progress
-from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
+from jaxenvs.envs.minigrid.layout import RandomStream, divide, lookup
 from jaxenvs.envs.minigrid.level import DROP, MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RoomGrid, Rooms
 
-# A level that does not fit is drawn again. The rarest one, `UnblockPickup`, needs ten draws.
+# Invalid levels are drawn again. `UnblockPickup` is valid least often, once in ten draws.
 MOST_DRAWS = 10_000
-_VISITS = (0, 1, 1, 1, 2)  # how many objects the agent must go to, for each verb
+_VISITS = (0, 1, 1, 1, 2)  # for each verb, the number of objects that the agent must go to
 
 
 class BabyAILevel(RoomGrid):
     """A level of rooms whose mission is an instruction in a small part of English.
 
-    A subclass defines `furnish`, which adds doors, objects, and the agent to rooms, and returns the
-    instruction; and `verbs`, `num_actions`, and `has_locations`, which bound it.
+    A subclass defines `generate_mission`, and `verbs`, `num_actions`, and `has_locations`, which
+    bound the instructions that it returns.
     """
 
     room_size: int = struct.static(8)
@@ -32,16 +32,19 @@ class BabyAILevel(RoomGrid):
     mission = "{}"
     cell_type = np.uint32
     verbs: ClassVar[tuple[int, ...]] = (instructions.GO_TO,)  # of the instruction's actions
-    num_actions: ClassVar[int] = 1  # the largest number of actions: 1, 2, or 4
+    num_actions: ClassVar[int] = 1  # the most actions of an instruction: 1, 2, or 4
     has_locations: ClassVar[bool] = False  # whether descriptions have locations
 
     @abc.abstractmethod
-    def furnish(self, rooms: Rooms) -> Instruction:
-        """Adds doors, objects, and the agent. Sets `rooms.ok` to false to start again."""
+    def generate_mission(self, rooms: Rooms) -> Instruction:
+        """Adds doors, objects, and the agent to the rooms, and returns the instruction.
+
+        It sets `rooms.ok` to false to start again.
+        """
 
     @property
     def default_max_steps(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The number of steps after which an episode is truncated, if missions share it."""
+        """The number of steps after which an episode is truncated; None if missions differ."""
         if self.num_actions > 1 or len({_VISITS[verb] for verb in self.verbs}) > 1:
             return None
         return self.steps_per_visit * _VISITS[self.verbs[0]]
@@ -69,9 +72,9 @@ class BabyAILevel(RoomGrid):
         visits = lookup(np.array(_VISITS, np.int32), state.task.verb)
         return self.steps_per_visit * visits.sum(dtype=jnp.int32)
 
-    def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        dice = Dice(key)
-        base, draw_level = dice.key(), jax.jit(self._draw)  # traced once
+    def initial_state(self, key: chex.PRNGKey) -> MiniGridState:
+        rng = RandomStream(key)
+        base, draw_level = rng.key(), jax.jit(self._draw_level)  # traced once
 
         def draw(carry: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
             _, _, count = carry
@@ -83,10 +86,10 @@ class BabyAILevel(RoomGrid):
         start = blank, jnp.bool_(False), jnp.int32(0)
         return loops.while_loop(lambda carry: ~carry[1] & (carry[2] < MOST_DRAWS), draw, start)[0]
 
-    def _draw(self, key: chex.PRNGKey) -> tuple[MiniGridState, jax.Array]:
-        """Draws a level, and returns whether it can be used."""
-        rooms = Rooms(self, Dice(key))
-        instruction = instructions.pad(self.furnish(rooms), self.num_actions)
+    def _draw_level(self, key: chex.PRNGKey) -> tuple[MiniGridState, jax.Array]:
+        """Draws a level. Returns its state and whether it is valid."""
+        rooms = Rooms(self, RandomStream(key))
+        instruction = instructions.pad(self.generate_mission(rooms), self.num_actions)
         regions = self.locations_of(rooms)
         verb = instruction.verb
         is_used = verb != instructions.NOTHING, verb == instructions.PUT_NEXT
@@ -100,7 +103,7 @@ class BabyAILevel(RoomGrid):
         rooms.grid = instructions.mark(rooms.grid, found)
         progress = Progress(verb=verb, stage=instruction.stage, done=verb == instructions.NOTHING)
         words = instructions.to_words(instruction, found, self.mission_length)
-        return rooms.start(task=progress, mission=words), fits
+        return rooms.make_state(task=progress, mission=words), fits
 
     def locations_of(self, rooms: Rooms) -> jax.Array:
         """Returns the regions that descriptions refer to: bool[5, H, W]."""
@@ -109,24 +112,24 @@ class BabyAILevel(RoomGrid):
         room = rooms.room(*place)
         return instructions.locations(rooms.x, rooms.y, rooms.direction, room)
 
-    def act(self, state: MiniGridState, action: jax.Array) -> MiniGridState:
-        after = super().act(state, action)
-        grid = jnp.where(action == DROP, instructions.look_around(after.grid), after.grid)
+    def transition(self, state: MiniGridState, action: jax.Array) -> MiniGridState:
+        after = super().transition(state, action)
+        grid = jnp.where(action == DROP, instructions.update_places(after.grid), after.grid)
         after = after.replace(grid=grid)  # pyright: ignore[reportAttributeAccessIssue]
-        progress, *_ = self._advance(state, action, after)
+        progress, *_ = self._update_progress(state, action, after)
         return after.replace(task=progress)
 
-    def judge(
+    def outcome(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[jax.Array, jax.Array]:
-        _, success, failure = self._advance(before, action, after)
+        _, success, failure = self._update_progress(before, action, after)
         return success, failure
 
-    def _advance(
+    def _update_progress(
         self, before: MiniGridState, action: jax.Array, after: MiniGridState
     ) -> tuple[Progress, jax.Array, jax.Array]:
-        return instructions.advance(
-            *(before.task, before, action, after, self.in_front(after)),
+        return instructions.update_progress(
+            *(before.task, before, action, after, self.front_place(after)),
             strict=self.is_strict,
             puts=instructions.PUT_NEXT in self.verbs,
         )

@@ -12,7 +12,7 @@ from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import Description, Instruction
 from jaxenvs.envs.minigrid.babyai.level import BabyAILevel
-from jaxenvs.envs.minigrid.layout import Dice, divide, lookup
+from jaxenvs.envs.minigrid.layout import RandomStream, divide, lookup
 from jaxenvs.envs.minigrid.room_grid import Rooms
 from jaxenvs.errors import ParameterError
 
@@ -33,11 +33,11 @@ class LevelGen(BabyAILevel):
 
     Start: rooms with doors, all connected, one of them locked with a probability of
         `locked_room_prob`, and `num_dists` objects; descriptions of objects that exist
-    Time limit: room_size**2 steps for each room, for each object that the mission is about; twice
+    Time limit: room_size**2 steps for each room and for each object that the mission names; twice
         for an object that must be moved
 
-    With `unblocking`, objects may stand in the way, and a mission is not about a key that opens a
-    locked door. Unless `implicit_unlock`, a mission is not about objects in the locked room only.
+    With `unblocking`, objects may block the way, and missions do not name the key of a locked door.
+    Without `implicit_unlock`, they do not name objects that are only in the locked room.
     """
 
     num_dists: int = struct.static(18)  # number of objects
@@ -71,7 +71,7 @@ class LevelGen(BabyAILevel):
     def has_locations(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.locations
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         locked = jnp.zeros_like(rooms.is_locked)
         if rooms.edges.number:
             locked = self._lock_room(rooms)
@@ -90,18 +90,18 @@ class LevelGen(BabyAILevel):
         """Locks a random room, or none, and adds its key. Returns a mask of locked rooms."""
         without = copy.copy(rooms)
         around, number = rooms.edges.around, len(rooms.edges.around)
-        room, side = divide(rooms.dice.choose(around.reshape(-1) >= 0), 4, limit=4 * number)
+        room, side = divide(rooms.rng.choose(around.reshape(-1) >= 0), 4, limit=4 * number)
         j, i = divide(room, self.num_cols, limit=number)
         door = rooms.add_door(i, j, side, locked=True)
-        key_room = rooms.dice.choose(rooms.all_but(i, j))
+        key_room = rooms.rng.choose(rooms.all_but(i, j))
         row, column = divide(key_room, self.num_cols, limit=number)
         rooms.add_object(column, row, cells.KEY, door.color)
-        is_locked = rooms.dice.uniform() < self.locked_room_prob
+        is_locked = rooms.rng.uniform() < self.locked_room_prob
         rooms.select(is_locked, without)
         return ~rooms.all_but(i, j) & is_locked
 
     def _find_objects(self, rooms: Rooms, locked: jax.Array) -> jax.Array:
-        """Returns which descriptions fit any object: bool[kind, color or any, location]."""
+        """Returns which descriptions fit an object: bool[kind, any color or color, location]."""
         grid = rooms.grid
         color = np.arange(len(cells.COLORS), dtype=np.int32)
         pairs = Description(
@@ -125,30 +125,30 @@ class LevelGen(BabyAILevel):
         return jnp.concatenate([present.any(1, keepdims=True), present], axis=1)
 
     def _draw_instruction(self, rooms: Rooms, present: jax.Array) -> Instruction:
-        dice, number = rooms.dice, self.num_actions
+        rng, number = rooms.rng, self.num_actions
 
         def draw(words: jax.Array) -> tuple[jax.Array, Description, Description]:
-            index = Dice(words[:1]).integer(0, len(self.verbs))
+            index = RandomStream(words[:1]).integer(0, len(self.verbs))
             verb = lookup(np.array(self.verbs, np.int32), index)
             allowed = present & lookup(_KINDS_OF_VERB, verb)[:, None, None]
-            what = jax.vmap(self._describe)(words[1:], jnp.stack([allowed, present]))
+            what = jax.vmap(self._draw_description)(words[1:], jnp.stack([allowed, present]))
             return verb, *(Description(*fields) for fields in zip(*what, strict=True))  # pyright: ignore[reportReturnType]
 
-        verb, what, target = jax.vmap(draw)(dice.next_words(3 * number).reshape(number, 3))
+        verb, what, target = jax.vmap(draw)(rng.next_words(3 * number).reshape(number, 3))
         zeros = jnp.zeros(number, jnp.int32)
         instruction = Instruction(verb, what, target, zeros, zeros)
         if number == 1:
             return instruction
         structures = [STRUCTURES.index(kind) for kind in self.instr_kinds]
-        structure = lookup(np.array(structures, np.int32), dice.integer(0, len(structures)))
+        structure = lookup(np.array(structures, np.int32), rng.integer(0, len(structures)))
         is_and, is_seq = structure == 1, structure == 2
-        is_pair = jnp.where(is_seq, dice.boolean(), is_and)
+        is_pair = jnp.where(is_seq, rng.boolean(), is_and)
         exists = [jnp.bool_(True), is_pair]
         joins: list[Any] = [instructions.FIRST, instructions.AND]
         stages: list[Any] = [0, 0]
         if number == 4:
-            is_before = dice.boolean()
-            exists += [is_seq, is_seq & dice.boolean()]
+            is_before = rng.boolean()
+            exists += [is_seq, is_seq & rng.boolean()]
             joins += [jnp.where(is_before, instructions.THEN, instructions.AFTER), instructions.AND]
             first, second = (jnp.where(is_seq & x, 1, 0) for x in (~is_before, is_before))
             stages = [first, first, second, second]
@@ -159,25 +159,25 @@ class LevelGen(BabyAILevel):
             stage=jnp.stack([jnp.asarray(stage, jnp.int32) for stage in stages]),
         )
 
-    def _describe(self, word: jax.Array, present: jax.Array) -> Description:
-        """Draws a description of objects that are there.
+    def _draw_description(self, word: jax.Array, present: jax.Array) -> Description:
+        """Draws a description that fits an object.
 
-        It has no color in one of seven cases. If there are locations, it has none of them in half
-        of the cases, so the first one is four times as likely as each of the others.
+        One in seven has no color. With locations, half of them have none, so `ANYWHERE` is four
+        times as likely as each of the others.
         """
         if self.locations:
             slots = np.array([0, 0, 0, 0, 1, 2, 3, 4], np.int32)
             present = present[:, :, slots]
         else:
             slots = np.zeros(1, np.int32)
-        index = Dice(word[None]).choose(present.reshape(-1))
+        index = RandomStream(word[None]).choose(present.reshape(-1))
         pair, slot = divide(index, len(slots), limit=present.size)
         kind, color = divide(pair, len(cells.COLORS) + 1, limit=present.size)
         return Description(lookup(KINDS, kind), color - 1, lookup(slots, slot))
 
 
 def _needs_door_key(grid: jax.Array, instruction: Instruction) -> jax.Array:
-    """Returns whether an action is about a key with the color of a locked door."""
+    """Returns whether an action names a key with the color of a locked door."""
     color = np.arange(len(cells.COLORS), dtype=np.uint32)
     locked = cells.kind(grid) == cells.LOCKED_DOOR
     is_locked = (locked[None] & (cells.color(grid)[None] == color[:, None, None])).any((1, 2))

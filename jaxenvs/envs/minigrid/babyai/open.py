@@ -22,12 +22,12 @@ class Open(BabyAILevel):
 
     verbs = (instructions.OPEN,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         rooms.connect_all()
         rooms.add_distractors(number=18, all_unique=False)
         rooms.ok &= rooms.all_reachable()
-        x, y = rooms.dice.cell(cells.is_in(cells.IS_DOOR, rooms.grid))
+        x, y = rooms.rng.cell(cells.is_in(cells.IS_DOOR, rooms.grid))
         color = cells.color(rooms.grid[y, x]).astype(jnp.int32)
         return open_door(Description(DOOR, color))
 
@@ -45,7 +45,7 @@ class OpenRedDoor(BabyAILevel):
 
     verbs = (instructions.OPEN,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.add_door(0, 0, RIGHT, cells.RED, locked=False)
         rooms.place_agent(0, 0)
         return open_door(Description(DOOR, cells.RED))
@@ -54,7 +54,7 @@ class OpenRedDoor(BabyAILevel):
 class OpenDoor(BabyAILevel):
     """Open a door that is described by its color or by where it is.
 
-    Start: the agent in the middle one of nine rooms, which has a door of another color at each side
+    Start: the agent in the middle of nine rooms, which has a door of another color at each side
     Terminates: when the door is opened; with `debug` also when another door is opened or closed
     Time limit: 576 steps
     """
@@ -76,15 +76,15 @@ class OpenDoor(BabyAILevel):
     def is_strict(self) -> tuple[bool, ...]:
         return (self.debug,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
-        dice = rooms.dice
-        colors = dice.shuffle(len(cells.COLORS), 4)
+    def generate_mission(self, rooms: Rooms) -> Instruction:
+        rng = rooms.rng
+        colors = rng.shuffle(len(cells.COLORS), 4)
         for side, color in enumerate(colors):
             rooms.add_door(1, 1, side, color, locked=False)
         by_color = open_door(Description(DOOR, colors[0]))
-        location = dice.integer(instructions.ON_THE_LEFT, instructions.BEHIND + 1)
+        location = rng.integer(instructions.ON_THE_LEFT, instructions.BEHIND + 1)
         by_location = open_door(Description(DOOR, location=location))
-        is_by_color = dice.boolean() if self.select_by is None else self.select_by == "color"
+        is_by_color = rng.boolean() if self.select_by is None else self.select_by == "color"
         rooms.place_agent(1, 1)
         return instructions.select(is_by_color, by_color, by_location)
 
@@ -92,7 +92,7 @@ class OpenDoor(BabyAILevel):
 class OpenTwoDoors(BabyAILevel):
     """Open a door to the left and then a door to the right.
 
-    Start: the agent in the middle one of nine rooms, which has a door at the left and the right, of
+    Start: the agent in the middle of nine rooms, which has a door at the left and the right, of
         different colors unless `first_color` or `second_color` is given
     Terminates: when both are open; with `strict` also when another door than the first is opened or
         closed before it
@@ -117,8 +117,8 @@ class OpenTwoDoors(BabyAILevel):
     def is_strict(self) -> tuple[bool, ...]:
         return (self.strict, False)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
-        colors = rooms.dice.shuffle(len(cells.COLORS), 2)
+    def generate_mission(self, rooms: Rooms) -> Instruction:
+        colors = rooms.rng.shuffle(len(cells.COLORS), 2)
         parts = []
         for side, drawn, name in zip(
             (LEFT, RIGHT), colors, (self.first_color, self.second_color), strict=True
@@ -133,7 +133,7 @@ class OpenTwoDoors(BabyAILevel):
 class OpenDoorsOrder(BabyAILevel):
     """Open one door, or two doors in the order that the mission says.
 
-    Start: the agent in the middle one of nine rooms, which has `num_doors` doors of different
+    Start: the agent in the middle of nine rooms, which has `num_doors` doors of different
         colors
     Terminates: when the doors are open; with `debug` also when another door than the next one is
         opened or closed, so that a mission with two doors always fails, as in BabyAI
@@ -162,12 +162,12 @@ class OpenDoorsOrder(BabyAILevel):
     def is_strict(self) -> tuple[bool, ...]:
         return (self.debug,) * 2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
-        colors = rooms.dice.shuffle(len(cells.COLORS), self.num_doors)
+    def generate_mission(self, rooms: Rooms) -> Instruction:
+        colors = rooms.rng.shuffle(len(cells.COLORS), self.num_doors)
         doors = [rooms.add_door(1, 1, color=color, locked=False) for color in colors]
         rooms.place_agent(1, 1)
         first, second = (open_door(describe(door)) for door in rooms.choose(*doors, number=2))
-        mode = rooms.dice.integer(0, 3)
+        mode = rooms.rng.integer(0, 3)
         both = instructions.select(
             mode == 1, instructions.before(first, second), instructions.after(first, second)
         )

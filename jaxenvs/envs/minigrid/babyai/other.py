@@ -14,7 +14,7 @@ from jaxenvs.errors import ParameterError
 class ActionObjDoor(BabyAILevel):
     """Go to or pick up an object, or go to or open a door.
 
-    Start: the agent in the middle one of nine rooms, which has four doors and five different
+    Start: the agent in the middle of nine rooms, which has four doors and five different
         objects
     Time limit: 441 steps
     """
@@ -23,21 +23,21 @@ class ActionObjDoor(BabyAILevel):
 
     verbs = (instructions.GO_TO, instructions.OPEN, instructions.PICK_UP_OBJECT)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         things = rooms.add_distractors(1, 1, number=5)
         doors = [rooms.add_door(1, 1, locked=False) for _ in range(4)]
         rooms.place_agent(1, 1)
         thing = rooms.choose(things, *doors)[0]
         is_door = thing.kind == cells.OPEN_DOOR
         other = jnp.where(is_door, instructions.OPEN, instructions.PICK_UP_OBJECT)
-        verb = jnp.where(rooms.dice.boolean(), instructions.GO_TO, other)
+        verb = jnp.where(rooms.rng.boolean(), instructions.GO_TO, other)
         return instructions.action(verb, describe(thing))
 
 
 class FindObjS5(BabyAILevel):
     """Find the only object in a maze of rooms, and pick it up.
 
-    Start: the agent in the middle one of nine rooms, all connected; the object in any room
+    Start: the agent in the middle of nine rooms, all connected; the object in any room
     Time limit: 20 * room_size**2 steps
     """
 
@@ -49,7 +49,7 @@ class FindObjS5(BabyAILevel):
     def default_max_steps(self) -> int:
         return 20 * self.room_size**2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         thing = rooms.add_object(*rooms.random_room())
         rooms.place_agent(1, 1)
         rooms.connect_all()
@@ -79,10 +79,10 @@ class KeyCorridor(BabyAILevel):
     def default_max_steps(self) -> int:
         return 30 * self.room_size**2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         for j in range(1, self.num_rows):
             rooms.remove_wall(1, j, UP)
-        row, key_row = (rooms.dice.integer(0, self.num_rows) for _ in range(2))
+        row, key_row = (rooms.rng.integer(0, self.num_rows) for _ in range(2))
         door = rooms.add_door(2, row, LEFT, locked=True)
         kind = {"ball": cells.BALL, "box": cells.BOX, "key": cells.KEY}[self.obj_type]
         rooms.add_object(2, row, kind)
@@ -101,7 +101,7 @@ class OneRoomS8(OneRoomLevel):
 
     verbs = (instructions.PICK_UP_OBJECT,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.add_object(0, 0, cells.BALL)
         rooms.place_agent()
         return instructions.pick_up(Description(cells.BALL))
@@ -128,7 +128,7 @@ class MoveTwoAcross(BabyAILevel):
     def default_max_steps(self) -> int:
         return 16 * self.room_size**2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent(0, 0)
         left = rooms.add_distractors(0, 0, number=self.objs_per_room)
         right = rooms.add_distractors(1, 0, number=self.objs_per_room)

@@ -19,7 +19,7 @@ class Pickup(BabyAILevel):
 
     verbs = (instructions.PICK_UP_OBJECT,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         rooms.connect_all()
         things = rooms.add_distractors(number=18, all_unique=False)
@@ -37,7 +37,7 @@ class UnblockPickup(BabyAILevel):
 
     verbs = (instructions.PICK_UP_OBJECT,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         rooms.connect_all()
         things = rooms.add_distractors(number=20, all_unique=False)
@@ -78,11 +78,11 @@ class PickupDist(OneRoomLevel):
     def is_strict(self) -> tuple[bool, ...]:
         return (self.debug,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         things = rooms.add_distractors(number=5)
         rooms.place_agent(0, 0)
         thing = rooms.choose(things)[0]
-        mode = rooms.dice.integer(0, 3)
+        mode = rooms.rng.integer(0, 3)
         kind = jnp.where(mode == 0, ANY, thing.kind)
         color = jnp.where(mode == 1, ANY, thing.color)
         return instructions.pick_up(Description(kind, color))
@@ -103,7 +103,7 @@ class PickupAbove(BabyAILevel):
     def default_max_steps(self) -> int:
         return 8 * self.room_size**2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         thing = rooms.add_object(1, 0)
         rooms.add_door(1, 1, UP, locked=False)
         rooms.place_agent(1, 1)

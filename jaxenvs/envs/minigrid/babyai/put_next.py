@@ -25,7 +25,7 @@ class PutNextLocal(OneRoomLevel):
 
     verbs = (instructions.PUT_NEXT,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
         things = rooms.add_distractors(number=self.num_objs)
         rooms.ok &= rooms.all_reachable()
@@ -55,14 +55,14 @@ class PutNext(BabyAILevel):
     def default_max_steps(self) -> int:
         return 8 * self.room_size**2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.place_agent(0, 0)
         left = rooms.add_distractors(0, 0, number=self.objs_per_room)
         right = rooms.add_distractors(1, 0, number=self.objs_per_room)
         rooms.remove_wall(0, 0, RIGHT)
         first, second = (describe(rooms.choose(things)[0]) for things in (left, right))
         return instructions.select(
-            rooms.dice.boolean(),
+            rooms.rng.boolean(),
             instructions.put_next(first, second),
             instructions.put_next(second, first),
         )

@@ -26,12 +26,12 @@ class Unlock(BabyAILevel):
 
     verbs = (instructions.OPEN,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         i, j = rooms.random_room()
         door = rooms.add_door(i, j, locked=True)
         rooms.add_object(*rooms.random_room(), cells.KEY, door.color)
         others = np.arange(len(cells.COLORS), dtype=np.int32) != door.color
-        rooms.connect_all(others | rooms.dice.boolean())
+        rooms.connect_all(others | rooms.rng.boolean())
         rooms.add_distractors_to_each_room(3)
         rooms.place_agent(rooms=rooms.all_but(i, j))
         rooms.ok &= rooms.all_reachable()
@@ -41,7 +41,7 @@ class Unlock(BabyAILevel):
 class UnlockLocal(BabyAILevel):
     """Unlock the only door with the key in the same room.
 
-    Start: the agent and the key in the middle one of nine rooms; with `distractors`, three more
+    Start: the agent and the key in the middle of nine rooms; with `distractors`, three more
         objects
     Time limit: 576 steps
     """
@@ -50,7 +50,7 @@ class UnlockLocal(BabyAILevel):
 
     verbs = (instructions.OPEN,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         door = rooms.add_door(1, 1, locked=True)
         rooms.add_object(1, 1, cells.KEY, door.color)
         if self.distractors:
@@ -62,16 +62,16 @@ class UnlockLocal(BabyAILevel):
 class KeyInBox(BabyAILevel):
     """Unlock the only door with the key that is in a box.
 
-    Start: the agent and the box in the middle one of nine rooms
+    Start: the agent and the box in the middle of nine rooms
     Time limit: 576 steps
     """
 
     verbs = (instructions.OPEN,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         door = rooms.add_door(1, 1, locked=True)
         key = cells.make(cells.KEY, door.color)
-        rooms.add(1, 1, cells.make(cells.BOX, rooms.dice.color(), key))
+        rooms.add(1, 1, cells.make(cells.BOX, rooms.rng.color(), key))
         rooms.place_agent(1, 1)
         return open_door(DOOR)
 
@@ -91,7 +91,7 @@ class UnlockPickup(BabyAILevel):
 
     verbs = (instructions.PICK_UP_OBJECT,)
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         box = rooms.add_object(1, 0, cells.BOX)
         door = rooms.add_door(0, 0, RIGHT, locked=True)
         rooms.add_object(0, 0, cells.KEY, door.color)
@@ -119,10 +119,10 @@ class BlockedUnlockPickup(BabyAILevel):
     def default_max_steps(self) -> int:
         return 16 * self.room_size**2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
+    def generate_mission(self, rooms: Rooms) -> Instruction:
         rooms.add_object(1, 0, cells.BOX)
         door = rooms.add_door(0, 0, RIGHT, locked=True)
-        ball = cells.make(cells.BALL, rooms.dice.color())
+        ball = cells.make(cells.BALL, rooms.rng.color())
         rooms.grid = put(rooms.grid, (door.x - 1, door.y), ball)
         rooms.add_object(0, 0, cells.KEY, door.color)
         rooms.place_agent(0, 0)
@@ -146,8 +146,8 @@ class UnlockToUnlock(BabyAILevel):
     def default_max_steps(self) -> int:
         return 30 * self.room_size**2
 
-    def furnish(self, rooms: Rooms) -> Instruction:
-        left, right = rooms.dice.shuffle(len(cells.COLORS), 2)
+    def generate_mission(self, rooms: Rooms) -> Instruction:
+        left, right = rooms.rng.shuffle(len(cells.COLORS), 2)
         rooms.add_door(0, 0, RIGHT, left, locked=True)
         rooms.add_object(2, 0, cells.KEY, left)
         rooms.add_door(1, 0, RIGHT, right, locked=True)

@@ -175,7 +175,7 @@ class NoDeath(LevelWrapper):
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         deadly = sum(_TYPES[name] for name in set(self.no_death_types))
         before = self.level_state(state)
-        enters = (action == FORWARD) & cells.is_in(deadly, self.level.front(before))
+        enters = (action == FORWARD) & cells.is_in(deadly, self.level.front_cell(before))
         state, timestep = self.env.step(state, action, key)
         after = self.level_state(state)
         dies = timestep.terminated & (enters | cells.is_in(deadly, after.grid[after.y, after.x]))

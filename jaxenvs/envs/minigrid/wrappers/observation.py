@@ -149,7 +149,7 @@ class RGBImgObs(_PictureWrapper):
         return self._picture_space(self.level.height, self.level.width)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
-        _, is_seen = self.level.seen(state)
+        _, is_seen = self.level.agent_view(state)
         return rendering.draw_grid(
             state.grid, state.x, state.y, state.direction, is_seen, self.tile_size
         )
@@ -169,7 +169,7 @@ class RGBImgPartialObs(_PictureWrapper):
         return self._picture_space(self.level.agent_view_size, self.level.agent_view_size)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
-        return rendering.draw_view(*self.level.seen(state), self.tile_size)
+        return rendering.draw_view(*self.level.agent_view(state), self.tile_size)
 
 
 class ViewSize(_ImageWrapper):
@@ -192,7 +192,7 @@ class ViewSize(_ImageWrapper):
         return self.level.replace(agent_view_size=self.agent_view_size)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
-        found, is_seen = self._resized.seen(state)
+        found, is_seen = self._resized.agent_view(state)
         return cells.encode(jnp.where(is_seen, found, cells.UNSEEN).astype(jnp.uint8))
 
 
