@@ -381,7 +381,7 @@ def look_ahead(
         def step(carry: Any, row: Any) -> tuple[Any, None]:
             (state, total, alive), (key, action) = carry, row
             draws = env.draw(state, key).replace(sticks=jnp.bool_(False))
-            state, reward, terminated = env.play(state, action, draws)
+            state, reward, terminated = env.transition(state, action, draws)
             alive &= ~terminated
             return (state, total + jnp.where(alive, 100 + 10 * reward, 0), alive), None
 

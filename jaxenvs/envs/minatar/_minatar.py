@@ -29,8 +29,9 @@ class Draws:
 class MinAtar(Environment[S], Generic[S]):
     """A game on a board of 10 x 10 cells, with one channel per kind of object.
 
-    A subclass defines `channels`, `minimal_actions`, `start`, `play`, and `boards`, and, if chance
-    decides more than whether actions stick, `draw`. Its state has the field `last_action`.
+    A subclass defines `channels`, `minimal_actions`, `initial_state`, `transition`, and `boards`,
+    and, if chance decides more than whether actions stick, `draw`. Its state has the field
+    `last_action`.
     """
 
     sticky_action_prob: float = 0.1  # probability that the last action is executed again
@@ -60,11 +61,13 @@ class MinAtar(Environment[S], Generic[S]):
         return spaces.Discrete(len(self.actions))
 
     @abc.abstractmethod
-    def start(self, key: chex.PRNGKey) -> S:
-        """Draws the first state of an episode."""
+    def initial_state(self, key: chex.PRNGKey) -> S:
+        """Draws the state in which an episode begins."""
 
     @abc.abstractmethod
-    def play(self, state: Any, action: jax.Array, draws: Any) -> tuple[S, jax.Array, jax.Array]:
+    def transition(
+        self, state: Any, action: jax.Array, draws: Any
+    ) -> tuple[S, jax.Array, jax.Array]:
         """Returns the next state, the reward, and whether the game is over."""
 
     @abc.abstractmethod
@@ -72,7 +75,7 @@ class MinAtar(Environment[S], Generic[S]):
         """Returns for each channel the board of its objects, uint32[10]."""
 
     def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
-        state = self.start(key)
+        state = self.initial_state(key)
         return state, TimeStep.first(self._observe(state))
 
     def draw(self, state: Any, key: chex.PRNGKey) -> Any:
@@ -83,7 +86,9 @@ class MinAtar(Environment[S], Generic[S]):
     def apply(self, state: Any, action: chex.Array, draws: Any) -> tuple[S, TimeStep]:
         """Takes a step with the results of `draw`."""
         action = jnp.where(draws.sticks, state.last_action, jnp.asarray(action, jnp.int32))
-        state, reward, terminated = self.play(state.replace(last_action=action), action, draws)
+        state, reward, terminated = self.transition(
+            state.replace(last_action=action), action, draws
+        )
         timestep = TimeStep.transition(self._observe(state), reward=reward, terminated=terminated)
         return state, timestep
 

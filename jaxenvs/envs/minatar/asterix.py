@@ -90,7 +90,7 @@ class Asterix(MinAtar[AsterixState]):
     channels: ClassVar = ("player", "enemy", "trail", "gold")
     minimal_actions: ClassVar = "nlurd"
 
-    def start(self, key: chex.PRNGKey) -> AsterixState:
+    def initial_state(self, key: chex.PRNGKey) -> AsterixState:
         del key  # every episode starts in the same state
         return AsterixState(
             player_row=jnp.int32(5),
@@ -117,7 +117,7 @@ class Asterix(MinAtar[AsterixState]):
             place=6 * u[1] - kind,
         )
 
-    def play(
+    def transition(
         self, state: AsterixState, action: jax.Array, draws: AsterixDraws
     ) -> tuple[AsterixState, jax.Array, jax.Array]:
         # An object arrives in a free row.

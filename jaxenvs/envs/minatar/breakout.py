@@ -62,7 +62,7 @@ class Breakout(MinAtar[BreakoutState]):
     channels: ClassVar = ("paddle", "ball", "trail", "brick")
     minimal_actions: ClassVar = "nlr"
 
-    def start(self, key: chex.PRNGKey) -> BreakoutState:
+    def initial_state(self, key: chex.PRNGKey) -> BreakoutState:
         from_left = jax.random.bernoulli(key, np.float32(0.5))
         column = jnp.where(from_left, jnp.int32(0), SIZE - 1)
         return BreakoutState(
@@ -78,7 +78,7 @@ class Breakout(MinAtar[BreakoutState]):
             last_action=jnp.int32(0),
         )
 
-    def play(
+    def transition(
         self, state: BreakoutState, action: jax.Array, draws: Draws
     ) -> tuple[BreakoutState, jax.Array, jax.Array]:
         steer = self._is(action, "r").astype(jnp.int32) - self._is(action, "l").astype(jnp.int32)

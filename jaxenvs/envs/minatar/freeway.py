@@ -84,7 +84,7 @@ class Freeway(MinAtar[FreewayState]):
     channels: ClassVar = ("chicken", "car", "speed1", "speed2", "speed3", "speed4", "speed5")
     minimal_actions: ClassVar = "nud"
 
-    def start(self, key: chex.PRNGKey) -> FreewayState:
+    def initial_state(self, key: chex.PRNGKey) -> FreewayState:
         speeds, moves_right = _draw_cars(jax.random.bits(key, (2,), jnp.uint32))
         return FreewayState(
             chicken=jnp.int32(SIZE - 1),
@@ -104,7 +104,7 @@ class Freeway(MinAtar[FreewayState]):
         sticks = self._sticks((words[0] >> 8).astype(jnp.float32) * np.float32(2**-24))
         return FreewayDraws(sticks=sticks, speeds=speeds, moves_right=moves_right)
 
-    def play(
+    def transition(
         self, state: FreewayState, action: jax.Array, draws: FreewayDraws
     ) -> tuple[FreewayState, jax.Array, jax.Array]:
         can_move = state.move_timer == 0

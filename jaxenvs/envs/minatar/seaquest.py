@@ -127,7 +127,7 @@ class Seaquest(MinAtar[SeaquestState]):
     )
     minimal_actions: ClassVar = "nlurdf"
 
-    def start(self, key: chex.PRNGKey) -> SeaquestState:
+    def initial_state(self, key: chex.PRNGKey) -> SeaquestState:
         del key
         none = jnp.zeros(8, jnp.uint32)
         return SeaquestState(
@@ -164,7 +164,7 @@ class Seaquest(MinAtar[SeaquestState]):
             diver_from_left=(second & 128) != 0,
         )
 
-    def play(
+    def transition(
         self, state: Any, action: jax.Array, draws: SeaquestDraws
     ) -> tuple[SeaquestState, jax.Array, jax.Array]:
         state = self._spawn_enemy(state, draws)

@@ -69,7 +69,7 @@ class SpaceInvaders(MinAtar[SpaceInvadersState]):
     channels: ClassVar = ("cannon", "alien", "left", "right", "cannon_bullet", "alien_bullet")
     minimal_actions: ClassVar = "nlrf"
 
-    def start(self, key: chex.PRNGKey) -> SpaceInvadersState:
+    def initial_state(self, key: chex.PRNGKey) -> SpaceInvadersState:
         del key  # every episode starts in the same state
         return SpaceInvadersState(
             cannon=jnp.int32(5),
@@ -84,7 +84,7 @@ class SpaceInvaders(MinAtar[SpaceInvadersState]):
             last_action=jnp.int32(0),
         )
 
-    def play(
+    def transition(
         self, state: SpaceInvadersState, action: jax.Array, draws: Draws
     ) -> tuple[SpaceInvadersState, jax.Array, jax.Array]:
         steer = self._is(action, "r").astype(jnp.int32) - self._is(action, "l").astype(jnp.int32)

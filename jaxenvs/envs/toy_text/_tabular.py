@@ -37,8 +37,9 @@ class TabularState:
 class Tabular(Environment[S], Generic[S]):
     """A task with states 0 to num_states - 1, where each action has a few possible outcomes.
 
-    A subclass defines `num_states`, `num_actions`, `num_outcomes`, `start`, `outcome` and, if there
-    is more than one outcome, `probabilities`. `table` then gives all transitions, for planning.
+    A subclass defines `num_states`, `num_actions`, `initial_state`, `transition` and, if there is
+    more than one outcome, `num_outcomes` and `probabilities`. `table` then gives all transitions,
+    for planning.
     """
 
     num_actions: ClassVar[int]
@@ -54,11 +55,11 @@ class Tabular(Environment[S], Generic[S]):
         return 1
 
     @abc.abstractmethod
-    def start(self, key: chex.PRNGKey) -> jax.Array:
-        """Draws the index of a start state, int32[]."""
+    def initial_state(self, key: chex.PRNGKey) -> jax.Array:
+        """Draws the index of the state in which an episode begins, int32[]."""
 
     @abc.abstractmethod
-    def outcome(
+    def transition(
         self, s: jax.Array, action: jax.Array, which: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns the next state, int32[], the reward, float32[], and bool[], terminated.
@@ -77,7 +78,7 @@ class Tabular(Environment[S], Generic[S]):
 
         def row(s: jax.Array, action: jax.Array) -> TransitionTable:
             which = jnp.arange(self.num_outcomes, dtype=jnp.int32)
-            outcomes = jax.vmap(self.outcome, (None, None, 0))(s, action, which)
+            outcomes = jax.vmap(self.transition, (None, None, 0))(s, action, which)
             next_state, reward, terminated = outcomes
             return TransitionTable(
                 probability=self.probabilities(s, action),
@@ -99,7 +100,7 @@ class Tabular(Environment[S], Generic[S]):
         return spaces.Discrete(self.num_actions)
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        s = self.start(key)
+        s = self.initial_state(key)
         return TabularState(s=s), TimeStep.first(s, info={"prob": jnp.float32(1)})
 
     def draw(self, state: Any, key: chex.PRNGKey) -> Any:
@@ -111,7 +112,7 @@ class Tabular(Environment[S], Generic[S]):
 
     def apply(self, state: Any, action: chex.Array, draws: Any) -> tuple[Any, TimeStep]:
         """Takes a step whose outcome is selected by `draws`, the result of `draw`."""
-        s, reward, terminated, probability = self._transition(state.s, action, draws)
+        s, reward, terminated, probability = self._transition_at(state.s, action, draws)
         timestep = TimeStep.transition(
             s, reward=reward, terminated=terminated, info={"prob": probability}
         )
@@ -120,19 +121,19 @@ class Tabular(Environment[S], Generic[S]):
     def step(self, state: Any, action: chex.Array, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         return self.apply(state, action, self.draw(state, key))
 
-    def _transition(
+    def _transition_at(
         self, s: jax.Array, action: chex.Array, u: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """Returns next state, reward, termination, and probability of the outcome at `u`."""
         action = jnp.asarray(action, jnp.int32)
         if u is None:
-            return *self.outcome(s, action, jnp.int32(0)), jnp.float32(1)
+            return *self.transition(s, action, jnp.int32(0)), jnp.float32(1)
         probabilities = self.probabilities(s, action)
         # The last sum is left out, because it may be rounded to less than u.
         which = (jnp.cumsum(probabilities)[:-1] <= u).sum(dtype=jnp.int32)
         chosen = np.arange(self.num_outcomes, dtype=np.int32) == which
         probability = jnp.where(chosen, probabilities, 0).sum()
-        return *self.outcome(s, action, which), probability
+        return *self.transition(s, action, which), probability
 
     def _observe(self, state: TabularState) -> jax.Array:
         return state.s

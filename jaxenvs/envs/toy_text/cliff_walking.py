@@ -57,7 +57,7 @@ class CliffWalking(Tabular[TabularState]):
     def num_outcomes(self) -> int:
         return 3 if self.is_slippery else 1
 
-    def start(self, key: chex.PRNGKey) -> jax.Array:
+    def initial_state(self, key: chex.PRNGKey) -> jax.Array:
         del key  # there is only one start state
         return jnp.int32(START)
 
@@ -65,7 +65,7 @@ class CliffWalking(Tabular[TabularState]):
         del s, action
         return jnp.full(self.num_outcomes, 1 / self.num_outcomes, jnp.float32)
 
-    def outcome(
+    def transition(
         self, s: jax.Array, action: jax.Array, which: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         direction = (action + which - 1) & 3 if self.is_slippery else action

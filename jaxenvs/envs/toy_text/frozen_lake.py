@@ -80,7 +80,7 @@ class FrozenLake(Tabular[TabularState]):
     def num_outcomes(self) -> int:
         return 3 if self.is_slippery else 1
 
-    def start(self, key: chex.PRNGKey) -> jax.Array:
+    def initial_state(self, key: chex.PRNGKey) -> jax.Array:
         if self.desc is None:
             return jnp.int32(0)
         starts = (self._map == _S).reshape(-1)
@@ -98,7 +98,7 @@ class FrozenLake(Tabular[TabularState]):
         slips = jnp.stack([aside, success, aside])
         return jnp.where((letter == _G) | (letter == _H), only_first, slips)
 
-    def outcome(
+    def transition(
         self, s: jax.Array, action: jax.Array, which: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         direction = (action + which - 1) & 3 if self.is_slippery else action

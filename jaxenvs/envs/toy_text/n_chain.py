@@ -50,7 +50,7 @@ class NChain(Tabular[TabularState]):
     def num_outcomes(self) -> int:
         return 2
 
-    def start(self, key: chex.PRNGKey) -> jax.Array:
+    def initial_state(self, key: chex.PRNGKey) -> jax.Array:
         del key  # there is only one start state
         return jnp.int32(0)
 
@@ -59,7 +59,7 @@ class NChain(Tabular[TabularState]):
         slip = jnp.asarray(self.slip, jnp.float32)
         return jnp.stack([slip, 1 - slip])
 
-    def outcome(
+    def transition(
         self, s: jax.Array, action: jax.Array, which: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         returns = (action == 1) == (which == 1)

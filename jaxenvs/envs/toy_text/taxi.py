@@ -78,7 +78,7 @@ class Taxi(Tabular[TaxiState]):
     def num_outcomes(self) -> int:
         return 3 if self.is_rainy else 1
 
-    def start(self, key: chex.PRNGKey) -> jax.Array:
+    def initial_state(self, key: chex.PRNGKey) -> jax.Array:
         # 25 cells, 4 passengers, 3 destinations other than the passenger's.
         which = spaces.Discrete(300).sample(key)
         rest, passenger, shift = which // 12, which // 3 % 4, which % 3
@@ -93,7 +93,7 @@ class Taxi(Tabular[TaxiState]):
         only_first = np.array([1, 0, 0], np.float32)
         return jnp.where(action < _PICK_UP, jnp.stack([forward, aside, aside]), only_first)
 
-    def outcome(
+    def transition(
         self, s: jax.Array, action: jax.Array, which: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         row, column, passenger, destination = decode(s)
@@ -125,7 +125,7 @@ class Taxi(Tabular[TaxiState]):
         if self.fickle_passenger:
             key, fickle_key = jax.random.split(key)
             is_fickle = jax.random.uniform(fickle_key, (), jnp.float32) < self.fickle_probability
-        s = self.start(key)
+        s = self.initial_state(key)
         info = {"prob": jnp.float32(1), "action_mask": action_mask(s)}
         return TaxiState(s=s, is_fickle=is_fickle), TimeStep.first(s, info=info)
 
@@ -144,7 +144,7 @@ class Taxi(Tabular[TaxiState]):
     ) -> tuple[TaxiState, TimeStep]:
         """Takes a step with the results of `draw`."""
         u, shift = draws
-        s, reward, terminated, probability = self._transition(state.s, action, u)
+        s, reward, terminated, probability = self._transition_at(state.s, action, u)
         is_fickle = state.is_fickle
         if shift is not None:
             moves = s // 20 != state.s // 20
