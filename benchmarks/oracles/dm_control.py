@@ -110,7 +110,7 @@ class ControlOracle(PhysicsOracle):
 
     def observe_start(self, state: ControlState) -> Any:
         with precision(self.env.parameters["dtype"]):
-            return self.env._start(state)[1].observation  # pyright: ignore[reportAttributeAccessIssue]
+            return self.env._begin(state)[1].observation  # pyright: ignore[reportAttributeAccessIssue]
 
     def start_at(self, state: ControlState) -> Any:
         self.reference.reset()  # the next step may be one that resets

@@ -208,7 +208,7 @@ class MujocoOracle(GymnasiumOracle):
 
     def observe_start(self, state: MujocoState) -> Any:
         with precision(self.env.parameters["dtype"]):
-            return self.env._start(state.qpos, state.qvel)[1].observation  # pyright: ignore[reportAttributeAccessIssue]
+            return self.env._begin(state.qpos, state.qvel)[1].observation  # pyright: ignore[reportAttributeAccessIssue]
 
     def start_at(self, state: MujocoState) -> Any:
         mujoco.mj_resetData(*self.simulation)

@@ -173,7 +173,7 @@ class Atari(Environment[AtariState]):
             frames=frames[number],
             pictures=pictures,
         )
-        return state, TimeStep.first(self._observe(state, picture), info=self._describe(state))
+        return state, TimeStep.first(self._observe(state, picture), info=self._info(state))
 
     def step(
         self, state: AtariState, action: chex.Array, key: chex.PRNGKey
@@ -205,7 +205,7 @@ class Atari(Environment[AtariState]):
             reward=reward.astype(jnp.float32),
             terminated=terminated,
             truncated=frames >= self.max_num_frames_per_episode,
-            info=self._describe(state),
+            info=self._info(state),
         )
 
     def _frames(self, state: AtariState, action: chex.Array, key: chex.PRNGKey) -> jax.Array:
@@ -238,7 +238,7 @@ class Atari(Environment[AtariState]):
             return state.pictures
         return self._console.memory(state.game) if self.obs_type == "ram" else picture
 
-    def _describe(self, state: AtariState) -> dict[str, jax.Array]:
+    def _info(self, state: AtariState) -> dict[str, jax.Array]:
         return {"lives": state.lives, "episode_frame_number": state.frames}
 
     def render(self, state: AtariState) -> jax.Array:

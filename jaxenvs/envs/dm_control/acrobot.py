@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -38,16 +38,16 @@ class Acrobot(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("acrobot")
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
-        return self._begin(jax.random.uniform(key, (2,), jnp.float32, -math.pi, math.pi))
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
+        return self._make_state(jax.random.uniform(key, (2,), jnp.float32, -math.pi, math.pi))
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         arms = [self._original.body(name).id for name in ("upper_arm", "lower_arm")]
         turns = [data.xmat[arm] for arm in arms]
         parts = [turn[0, 2] for turn in turns] + [turn[2, 2] for turn in turns]
         return {"orientations": jnp.stack(parts), "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         target, tip = (self._original.site(name).id for name in ("target", "tip"))
         distance = jnp.linalg.norm(data.site_xpos[target] - data.site_xpos[tip])
         radius = model.site_size[target, 0]

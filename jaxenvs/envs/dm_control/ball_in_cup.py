@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.physics.models import Fields, Model
 
 
@@ -35,18 +35,18 @@ class BallInCup(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("ball_in_cup")
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
-        def draw(count: jax.Array, _: Start) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
+        def draw(count: jax.Array, _: InitialState) -> InitialState:
             noise = jax.random.uniform(jax.random.fold_in(key, count), (2,), jnp.float32)
             x, z = -0.2 + 0.4 * noise[0], 0.2 + 0.3 * noise[1]
-            return self._begin(self._qpos0.at[2:].set(jnp.stack([x, z])))
+            return self._make_state(self._qpos0.at[2:].set(jnp.stack([x, z])))
 
-        return self._without_contact(self._begin(self._qpos0), draw)
+        return self._without_contact(self._make_state(self._qpos0), draw)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         return {"position": data.qpos, "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         original = self._original
         target, ball = original.site("target").id, original.body("ball").id
         apart = jnp.abs(data.site_xpos[target] - data.xpos[ball])

@@ -23,8 +23,8 @@ Observation = dict[str, jax.Array]
 
 
 @chex.dataclass(frozen=True)
-class Start:
-    """Where an episode starts."""
+class InitialState:
+    """The state in which an episode begins."""
 
     qpos: jax.Array  # float32[nq], m and rad, positions of the joints; orientations are quaternions
     qvel: jax.Array  # float32[nv], m/s and rad/s, velocities of the joints
@@ -50,7 +50,7 @@ class ControlTask(Simulation[ControlState]):
 
     dm_control raises an error if a simulation diverges.
 
-    A subclass defines how an episode starts, what is observed, and the reward.
+    A subclass defines `_initial_state`, `_observe`, and `_reward`.
     """
 
     n_sub_steps: int = struct.static(1)  # physics steps in a step
@@ -67,7 +67,7 @@ class ControlTask(Simulation[ControlState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[ControlState, TimeStep]:
         with precision(self.dtype):
-            return self._start(self._draw_start(key))
+            return self._begin(self._initial_state(key))
 
     def step(
         self, state: ControlState, action: chex.Array, key: chex.PRNGKey
@@ -78,39 +78,42 @@ class ControlTask(Simulation[ControlState]):
             moved = self._engine.step(self._plan, self._changes(state.drawn), state, action)
             data = moved.data
             state = ControlState(qpos=data.qpos, qvel=data.qvel, kept=moved.kept, drawn=state.drawn)
-            reward, terminated = self._judge(model, data, action), self._has_ended(data)
-            return state, moved.transition(self._see(model, data), reward, terminated)
+            reward, terminated = self._reward(model, data, action), self._terminated(data)
+            return state, moved.transition(self._observe(model, data), reward, terminated)
 
-    def _start(self, start: Any) -> tuple[ControlState, TimeStep]:
+    def _begin(self, start: Any) -> tuple[ControlState, TimeStep]:
         changes = self._changes(start.drawn)
         begun = self._engine.start(self._plan, changes, start.qpos, start.qvel, start.kept)
         state = ControlState(
             qpos=start.qpos, qvel=start.qvel, kept=begun.kept, drawn=dict(start.drawn)
         )
-        return state, begun.first(self._see(self._model_with(start.drawn), begun.data))
+        return state, begun.first(self._observe(self._model_with(start.drawn), begun.data))
 
     def _observe_data(self, data: Fields) -> Observation:
-        return self._see(self._model, data)
+        return self._observe(self._model, data)
 
     def _read(self, data: Fields) -> Any:
         action = jnp.zeros(self._original.nu)
-        judged = self._judge(self._model, data, action)
-        return self._observe_data(data), judged, self._has_ended(data)
+        reward = self._reward(self._model, data, action)
+        return self._observe_data(data), reward, self._terminated(data)
 
-    def _begin(self, qpos: jax.Array, qvel: jax.Array | None = None, **drawn: Any) -> Start:
-        """Returns the start of an episode, without velocities by default."""
+    def _make_state(
+        self, qpos: jax.Array, qvel: jax.Array | None = None, **drawn: Any
+    ) -> InitialState:
+        """Returns the state in which an episode begins, by default at rest."""
         still = jnp.zeros(self._original.nv, self.dtype)
-        return Start(
+        return InitialState(
             qpos=jnp.asarray(qpos, self.dtype),
             qvel=still if qvel is None else jnp.asarray(qvel, self.dtype),
             drawn={name: jnp.asarray(value, self.dtype) for name, value in drawn.items()},
         )
 
     def _random_joints(self, key: chex.PRNGKey) -> jax.Array:
-        """Returns limited joints within their limits, and others that turn anywhere: float32[nq].
+        """Draws positions of joints: float32[nq].
 
-        Joints that move along an axis stay if they have no limits. The orientation of a free body
-        is a vector in [0, 1)^4, normalized, which is not uniform.
+        Joints with limits are uniform within them, hinges without limits within a full turn, and
+        slides without limits stay. The orientation of a free body is a vector in [0, 1)^4,
+        normalized, which is not uniform.
         """
         original, kinds = self._original, mujoco.mjtJoint
         address, is_limited = original.jnt_qposadr, original.jnt_limited.astype(bool)
@@ -129,23 +132,25 @@ class ControlTask(Simulation[ControlState]):
             qpos = qpos.at[start : start + 4].set(turn / jnp.sqrt((turn**2).sum()))
         return qpos
 
-    def _random_joints_without_contact(self, key: chex.PRNGKey) -> Start:
-        """Draws joints until nothing touches."""
+    def _random_joints_without_contact(self, key: chex.PRNGKey) -> InitialState:
+        """Draws positions of joints until nothing touches."""
         return self._without_contact(
-            self._begin(self._qpos0),
-            lambda count, _: self._begin(self._random_joints(jax.random.fold_in(key, count))),
+            self._make_state(self._qpos0),
+            lambda count, _: self._make_state(self._random_joints(jax.random.fold_in(key, count))),
         )
 
-    def _without_contact(self, first: Start, draw: Callable[[jax.Array, Start], Start]) -> Start:
-        """Draws starts until nothing touches.
+    def _without_contact(
+        self, first: InitialState, draw: Callable[[jax.Array, InitialState], InitialState]
+    ) -> InitialState:
+        """Draws initial states until nothing touches.
 
-        `draw` gets the number of starts so far, and the latest, which is `first` at first.
+        `draw` gets the number of states drawn so far and the last one, at first `first`.
         """
 
-        def again(carry: tuple[jax.Array, Start, jax.Array]) -> Any:
+        def again(carry: tuple[jax.Array, InitialState, jax.Array]) -> Any:
             count, start, touches = carry
             start = draw(count, start)
-            # In a batch, instances that have a start are not looked at.
+            # In a batch, instances that are done are left out.
             data = self._placed(("ncon",), start.drawn, start.qpos, wanted=touches)
             return count + 1, start, data.ncon > 0
 
@@ -162,19 +167,19 @@ class ControlTask(Simulation[ControlState]):
         return data.sensordata[sensor.adr[0] : sensor.adr[0] + sensor.dim[0]]
 
     @abc.abstractmethod
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
-        """Returns the start of an episode."""
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
+        """Draws the state in which an episode begins, by `self._make_state(...)`."""
 
     @abc.abstractmethod
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         """Returns the observation."""
 
     @abc.abstractmethod
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         """Returns the reward."""
 
-    def _has_ended(self, data: Fields) -> jax.Array:
-        """Returns whether the episode ends, which it does in the domain lqr only."""
+    def _terminated(self, data: Fields) -> jax.Array:
+        """Returns whether the episode terminates, which it does in the domain lqr only."""
         del data
         return jnp.bool_(False)
 

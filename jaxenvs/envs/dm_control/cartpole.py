@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -44,7 +44,7 @@ class Cartpole(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("cartpole", num_poles=self.num_poles)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         position_key, velocity_key = jax.random.split(key)
         size, poles = self.num_poles + 1, self.num_poles
         if self.swing_up:
@@ -54,14 +54,14 @@ class Cartpole(ControlTask):
         else:
             noise = jax.random.uniform(position_key, (size,), jnp.float32, -1.0, 1.0)
             qpos = jnp.asarray([0.1, *[0.034] * poles], jnp.float32) * noise
-        return self._begin(qpos, 0.01 * jax.random.normal(velocity_key, (size,), jnp.float32))
+        return self._make_state(qpos, 0.01 * jax.random.normal(velocity_key, (size,), jnp.float32))
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         turns = data.xmat[2:]
         angles = jnp.stack([turns[:, 2, 2], turns[:, 0, 2]], axis=1).reshape(-1)
         return {"position": jnp.concatenate([data.qpos[:1], angles]), "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         cart, cosines = data.qpos[0], data.xmat[2:, 2, 2]
         if self.sparse:
             return tolerance(cart, (-0.25, 0.25)) * tolerance(cosines, (0.995, 1)).prod()

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -34,17 +34,19 @@ class Cheetah(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("cheetah")
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         is_limited = self._original.jnt_limited.astype(bool)
         qpos = jnp.where(is_limited, self._random_joints(key), self._qpos0)
         plan = dataclasses.replace(self._plan, steps=200)
         still = jnp.zeros(self._original.nu, self.dtype)
-        settled = self._engine.step(plan, self._changes({}), self._begin(qpos), still)
-        return Start(qpos=settled.data.qpos, qvel=settled.data.qvel, drawn={}, kept=settled.kept)
+        settled = self._engine.step(plan, self._changes({}), self._make_state(qpos), still)
+        return InitialState(
+            qpos=settled.data.qpos, qvel=settled.data.qvel, drawn={}, kept=settled.kept
+        )
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         return {"position": data.qpos[1:], "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         speed = self._sensor(data, "torso_subtreelinvel")[0]
         return tolerance(speed, (10, jnp.inf), margin=10, value_at_margin=0, sigmoid="linear")

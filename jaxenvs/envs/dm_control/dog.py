@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics import check_only_c
 from jaxenvs.physics.models import Fields, Model
@@ -69,7 +69,7 @@ class Dog(ControlTask):
             return load_once("dog", remove_ball=False)
         return load_once("dog", floor_size=_EPISODE * (self.move_speed or 1))
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         turn_key, speed_key, act_key, ball_key = jax.random.split(key, 4)
         original = self._original
         angle = jax.random.uniform(turn_key, (), jnp.float32, 0, 2 * math.pi)
@@ -81,7 +81,7 @@ class Dog(ControlTask):
             qpos, qvel = self._throw(ball_key, qpos, qvel)
         low, high = self._model.actuator_ctrlrange.T.astype(jnp.float32)
         act = low + jax.random.uniform(act_key, low.shape, jnp.float32) * (high - low)
-        start = self._begin(qpos, qvel)
+        start = self._make_state(qpos, qvel)
         return dataclasses.replace(start, kept=self._engine.activated(self._plan, act))
 
     def _throw(
@@ -101,11 +101,11 @@ class Dog(ControlTask):
         qpos = qpos.at[place : place + 2].set(radius * outward).at[place + 2].set(0.05)
         return qpos, qvel.at[speed : speed + 2].set(fast * inward).at[speed + 2].set(upward)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         original = self._original
         hinges = original.jnt_type == mujoco.mjtJoint.mjJNT_HINGE
         skull, torso, pelvis = self._bodies("skull", "torso", "pelvis")
-        seen = {
+        observation = {
             "joint_angles": data.qpos[original.jnt_qposadr[hinges]],
             "joint_velocites": data.qvel[original.jnt_dofadr[hinges]],
             "torso_pelvis_height": data.xpos[np.array([torso, pelvis]), 2],
@@ -117,14 +117,14 @@ class Dog(ControlTask):
             "actuator_state": data.act,
         }
         if not self.fetch:
-            return seen
+            return observation
         head = original.site("head")
         ball, target = (original.geom(name) for name in ("ball", "target"))
         place, turn = data.site_xpos[head.id], data.site_xmat[head.id]
         ball_place = data.geom_xpos[ball.id]
         speed = self._velocity_at(data, ball.bodyid[0], ball_place)
         speed -= self._velocity_at(data, head.bodyid[0], place)
-        return seen | {
+        return observation | {
             "ball_state": jnp.concatenate([(ball_place - place) @ turn, speed @ turn]),
             "target_position": (data.geom_xpos[target.id] - place) @ turn,
         }
@@ -148,7 +148,7 @@ class Dog(ControlTask):
         center = data.subtree_com[self._original.body_rootid[body]]
         return velocity - jnp.cross(place - center, turning)
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         skull, torso, pelvis = self._bodies("skull", "torso", "pelvis")
         reward = jnp.ones(())
         for body in (torso, pelvis):
@@ -170,7 +170,7 @@ class Dog(ControlTask):
             sigmoid="linear",
         )
         if self.fetch:
-            return reward * self._judge_fetching(model, data)
+            return reward * self._fetch_reward(model, data)
         if not self.move_speed:
             return reward
         forward = tolerance(
@@ -182,7 +182,7 @@ class Dog(ControlTask):
         )
         return reward * (4 * forward + 1) / 5
 
-    def _judge_fetching(self, model: Model, data: Fields) -> jax.Array:
+    def _fetch_reward(self, model: Model, data: Fields) -> jax.Array:
         original = self._original
         ball, target, floor = (original.geom(name).id for name in ("ball", "target", "floor"))
         bites = [original.site(name).id for name in ("upper_bite", "lower_bite")]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load
 from jaxenvs.physics.models import Fields, Model
 
 
@@ -43,7 +43,7 @@ class Finger(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return _load(self.target_radius)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         joints_key, target_key = jax.random.split(key)
         start = self._random_joints_without_contact(joints_key)
         if self.target_radius is None:
@@ -56,22 +56,22 @@ class Finger(ControlTask):
         places, target = model.site_pos, original.site("target").id
         places = places.at[target, 0].set(x + radius * jnp.sin(angle))
         places = places.at[target, 2].set(z + radius * jnp.cos(angle))
-        return self._begin(start.qpos, site_pos=places)
+        return self._make_state(start.qpos, site_pos=places)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         def sensors(*names: str) -> jax.Array:
             return jnp.concatenate([self._sensor(data, name) for name in names])
 
         tip = self._from_hinge(data, "tip")
-        seen = {
+        observation = {
             "position": jnp.concatenate([sensors("proximal", "distal"), tip]),
             "velocity": sensors("proximal_velocity", "distal_velocity", "hinge_velocity"),
             "touch": jnp.log1p(sensors("touchtop", "touchbottom")),
         }
         if self.target_radius is not None:
-            seen["target_position"] = self._from_hinge(data, "target")
-            seen["dist_to_target"] = self._distance(data)
-        return seen
+            observation["target_position"] = self._from_hinge(data, "target")
+            observation["dist_to_target"] = self._distance(data)
+        return observation
 
     def _from_hinge(self, data: Fields, name: str) -> jax.Array:
         return (self._sensor(data, name) - self._sensor(data, "spinner"))[jnp.array([0, 2])]
@@ -80,7 +80,7 @@ class Finger(ControlTask):
         apart = self._from_hinge(data, "target") - self._from_hinge(data, "tip")
         return jnp.linalg.norm(apart) - self.target_radius
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         if self.target_radius is None:
             is_good = self._sensor(data, "hinge_velocity")[0] <= -15.0
         else:

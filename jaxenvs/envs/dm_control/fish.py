@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -46,43 +46,45 @@ class Fish(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return _load(self.swim)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         turn_key, joints_key, target_key = jax.random.split(key, 3)
         turn = jax.random.normal(turn_key, (4,), jnp.float32)
         angles = jax.random.uniform(joints_key, (len(_JOINTS),), jnp.float32, -0.2, 0.2)
         qpos = self._qpos0.at[3:7].set(turn / jnp.linalg.norm(turn)).at[self._joints].set(angles)
         if not self.swim:
-            return self._begin(qpos)
+            return self._make_state(qpos)
         noise = jax.random.uniform(target_key, (3,), jnp.float32)
         place = jnp.array([-0.4, -0.4, 0.1]) + noise * jnp.array([0.8, 0.8, 0.2])
         places = self._model.geom_pos
-        return self._begin(qpos, geom_pos=places.at[self._original.geom("target").id].set(place))
+        return self._make_state(
+            qpos, geom_pos=places.at[self._original.geom("target").id].set(place)
+        )
 
     @property
     def _joints(self) -> jax.Array:
         return jnp.array([self._original.joint(name).qposadr[0] for name in _JOINTS])
 
-    def _see(self, model: Model, data: Fields) -> Observation:
-        seen = {
+    def _observe(self, model: Model, data: Fields) -> Observation:
+        observation = {
             "joint_angles": data.qpos[self._joints],
             "upright": self._upright(data),
             "velocity": data.qvel,
         }
-        return seen | ({"target": self._miss(data)} if self.swim else {})
+        return observation | ({"target": self._to_target(data)} if self.swim else {})
 
     def _upright(self, data: Fields) -> jax.Array:
         return data.xmat[self._original.body("torso").id, 2, 2]
 
-    def _miss(self, data: Fields) -> jax.Array:
+    def _to_target(self, data: Fields) -> jax.Array:
         target, mouth = (self._original.geom(name).id for name in ("target", "mouth"))
         return (data.geom_xpos[target] - data.geom_xpos[mouth]) @ data.geom_xmat[mouth]
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         upright = self._upright(data)
         if not self.swim:
             return tolerance(upright, (1, 1), margin=1)
         radii = self._size(model, "mouth") + self._size(model, "target")
-        near = tolerance(jnp.linalg.norm(self._miss(data)), (0, radii), margin=2 * radii)
+        near = tolerance(jnp.linalg.norm(self._to_target(data)), (0, radii), margin=2 * radii)
         return (7 * near + 0.5 * (upright + 1)) / 8
 
 

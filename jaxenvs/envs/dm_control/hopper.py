@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -39,10 +39,10 @@ class Hopper(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("hopper")
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
-        return self._begin(self._random_joints(key))
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
+        return self._make_state(self._random_joints(key))
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         touch = [self._sensor(data, name) for name in ("touch_toe", "touch_heel")]
         return {
             "position": data.qpos[1:],
@@ -50,7 +50,7 @@ class Hopper(ControlTask):
             "touch": jnp.log1p(jnp.concatenate(touch)),
         }
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         torso, foot = (self._original.body(name).id for name in ("torso", "foot"))
         standing = tolerance(data.xipos[torso, 2] - data.xipos[foot, 2], (0.6, 2))
         if self.hopping:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -23,10 +23,10 @@ class HumanoidBase(ControlTask):
     limbs: ClassVar[tuple[str, ...]]  # the bodies of hands and feet
     up: ClassVar[int]  # the axis of the torso that points up
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         return self._random_joints_without_contact(key)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         torso = self._original.body(self.torso).id
         limbs = [data.xpos[self._original.body(limb).id] for limb in self.limbs]
         return {
@@ -46,7 +46,7 @@ class HumanoidBase(ControlTask):
     def _velocity(self, data: Fields) -> jax.Array:
         return self._sensor(data, f"{self.torso}_subtreelinvel")
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         upright = data.xmat[self._original.body(self.torso).id, 2, self.up]
         stand = tolerance(self._head(data), (1.4, jnp.inf), margin=1.4 / 4) * tolerance(
             upright, (0.9, jnp.inf), margin=1.9, value_at_margin=0, sigmoid="linear"
@@ -100,7 +100,7 @@ class Humanoid(HumanoidBase):
     def _original(self) -> mujoco.MjModel:
         return load_once("humanoid")
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         if self.pure_state:
             return {"position": data.qpos, "velocity": data.qvel}
-        return super()._see(model, data)
+        return super()._observe(model, data)

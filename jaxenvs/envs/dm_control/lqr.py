@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load
 from jaxenvs.errors import ParameterError
 from jaxenvs.physics.models import Fields, Model
 
@@ -55,20 +55,20 @@ class LQR(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return _load(self.n_bodies, self.n_actuators)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         place_key, spring_key = jax.random.split(key)
         away = jax.random.normal(place_key, (self.n_bodies,), jnp.float32)
         springs = jax.random.uniform(spring_key, (self.n_bodies,), jnp.float32, 15.0, 25.0)
-        return self._begin(jnp.sqrt(2) * away / jnp.linalg.norm(away), jnt_stiffness=springs)
+        return self._make_state(jnp.sqrt(2) * away / jnp.linalg.norm(away), jnt_stiffness=springs)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         return {"position": data.qpos, "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         cost = data.qpos @ data.qpos + self.control_cost_coef * (action @ action)
         return 1 - cost / 2
 
-    def _has_ended(self, data: Fields) -> jax.Array:
+    def _terminated(self, data: Fields) -> jax.Array:
         return jnp.linalg.norm(jnp.concatenate([data.qpos, data.qvel])) < 1e-6
 
 

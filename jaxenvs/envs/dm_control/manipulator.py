@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.planar_arm import PLANE, PlanarArm, uniform
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
@@ -61,7 +61,7 @@ class Manipulator(PlanarArm):
         target = f"target_{self._object}"
         return (target, "slot" if self.use_peg else "cup") if self.insert else (target,)
 
-    def _draw(self, key: chex.PRNGKey, start: Start) -> Start:
+    def _propose(self, key: chex.PRNGKey, start: InitialState) -> InitialState:
         """Draws joints, target, and object.
 
         An object that is not thrown keeps the speed of an earlier draw, as in the suite.
@@ -84,7 +84,7 @@ class Manipulator(PlanarArm):
         joints, speeds = self._addresses(self._object_joints)
         x = speeds[0]
         speed = jnp.where(kind == 2, uniform(throw_key, -5, 5), start.qvel[x])
-        return self._begin(
+        return self._make_state(
             qpos.at[joints].set(place),
             start.qvel.at[x].set(speed),
             body_pos=places,
@@ -99,15 +99,15 @@ class Manipulator(PlanarArm):
         angle = math.pi - jnp.arctan2(data.site_xmat[site, 2, 0], data.site_xmat[site, 0, 0])
         return jnp.stack([x, z, angle])
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         _, speeds = self._addresses(self._object_joints)
-        return super()._see(model, data) | {
+        return super()._observe(model, data) | {
             "object_pos": self._pose(data, self._object),
             "object_vel": data.qvel[speeds],
             "target_pos": self._pose(data, f"target_{self._object}"),
         }
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         def near(first: str, second: str) -> jax.Array:
             return tolerance(self._distance(data, first, second), (0, 0.01), margin=0.02)
 

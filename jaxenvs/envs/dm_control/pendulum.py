@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -34,15 +34,15 @@ class Pendulum(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("pendulum")
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
-        return self._begin(jax.random.uniform(key, (1,), jnp.float32, -math.pi, math.pi))
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
+        return self._make_state(jax.random.uniform(key, (1,), jnp.float32, -math.pi, math.pi))
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         turn = self._turn(data)
         return {"orientation": jnp.stack([turn[2, 2], turn[0, 2]]), "velocity": data.qvel}
 
     def _turn(self, data: Fields) -> jax.Array:
         return data.xmat[self._original.body("pole").id]
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         return tolerance(self._turn(data)[2, 2], (math.cos(math.radians(8)), 1))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation
 from jaxenvs.physics.models import Fields, Model
 
 _JOINTS = (
@@ -22,7 +22,8 @@ PLANE = np.array([0, 2])  # x and z of a place, or the parts of a quaternion tha
 class PlanarArm(ControlTask):
     """An arm with a hand of two fingers, among objects that an episode places.
 
-    A subclass defines `_draw`, which draws a start that is taken if nothing touches.
+    A subclass defines `_propose`. An episode begins in the first state that it draws without
+    contacts.
     """
 
     n_sub_steps: int = struct.static(10)  # physics steps in a step
@@ -30,16 +31,16 @@ class PlanarArm(ControlTask):
     camera: ClassVar = {"body": 0, "distance": 1.4, "height": 0.4, "elevation": 0.0}
     drawn: ClassVar[tuple[str, ...]] = ("body_pos",)  # arrays of the model that an episode draws
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         drawn = {name: getattr(self._model, name) for name in self.drawn}
         return self._without_contact(
-            self._begin(self._qpos0, **drawn),
-            lambda count, start: self._draw(jax.random.fold_in(key, count), start),
+            self._make_state(self._qpos0, **drawn),
+            lambda count, start: self._propose(jax.random.fold_in(key, count), start),
         )
 
     @abc.abstractmethod
-    def _draw(self, key: chex.PRNGKey, start: Start) -> Start:
-        """Returns a new start, given the one that was drawn before."""
+    def _propose(self, key: chex.PRNGKey, start: InitialState) -> InitialState:
+        """Draws a state, given the one that was drawn before."""
 
     def _move_arm(self, key: chex.PRNGKey, qpos: jax.Array) -> jax.Array:
         """Draws the arm's joints within their limits, finger and thumb alike."""
@@ -63,7 +64,7 @@ class PlanarArm(ControlTask):
         places = [data.site_xpos[self._original.site(name).id] for name in (first, second)]
         return jnp.linalg.norm(places[0] - places[1])
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         joints, speeds = self._addresses(_JOINTS)
         angles = data.qpos[joints]
         return {

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import loops, struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.errors import ParameterError
 from jaxenvs.physics import check_only_c
@@ -50,9 +50,9 @@ class PointMass(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("point_mass")
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         if not self.randomize_gains:
-            return self._begin(self._random_joints(key))
+            return self._make_state(self._random_joints(key))
         place_key, first_key, second_key = jax.random.split(key, 3)
         first = _direction(first_key)
 
@@ -64,12 +64,12 @@ class PointMass(ControlTask):
 
         _, second = loops.while_loop(is_parallel, again, (jnp.int32(0), first))
         directions = jnp.concatenate([first, second])
-        return self._begin(self._random_joints(place_key), wrap_prm=directions)
+        return self._make_state(self._random_joints(place_key), wrap_prm=directions)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         return {"position": data.qpos, "velocity": data.qvel}
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         target, mass = (self._original.geom(name).id for name in ("target", "pointmass"))
         distance = jnp.linalg.norm(data.geom_xpos[target] - data.geom_xpos[mass])
         size = self._size(model, "target")

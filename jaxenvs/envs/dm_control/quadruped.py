@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 
 from jaxenvs import loops, struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.errors import ParameterError
 from jaxenvs.physics import check_only_c
@@ -31,7 +31,7 @@ class _Quadruped(ControlTask):
 
         def lift(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             qpos, touches = carry
-            # In a batch, instances that have a start are not looked at.
+            # In a batch, instances that are done are left out.
             data = self._placed(("ncon",), drawn, qpos, wanted=touches)
             touches = data.ncon > 0
             return qpos.at[2].add(jnp.where(touches, 0.01, 0)), touches
@@ -44,7 +44,7 @@ class _Quadruped(ControlTask):
         turn = jax.random.normal(key, (4,), jnp.float32)
         return self._qpos0.at[3:7].set(turn / jnp.linalg.norm(turn))
 
-    def _see_legs(self, data: Fields) -> Observation:
+    def _observe_legs(self, data: Fields) -> Observation:
         original, kinds = self._original, mujoco.mjtSensor
         hinges = original.jnt_type == mujoco.mjtJoint.mjJNT_HINGE
         angles, speeds = original.jnt_qposadr[hinges], original.jnt_dofadr[hinges]
@@ -67,7 +67,7 @@ class _Quadruped(ControlTask):
     def _upright(self, data: Fields) -> jax.Array:
         return data.xmat[self._original.body("torso").id, 2, 2]
 
-    def _judge_upright(self, data: Fields, least: float = 1.0) -> jax.Array:
+    def _upright_reward(self, data: Fields, least: float = 1.0) -> jax.Array:
         return tolerance(
             self._upright(data),
             (least, jnp.inf),
@@ -112,10 +112,10 @@ class Quadruped(_Quadruped):
             return load_once("quadruped", walls_and_ball=True)
         return load_once("quadruped", floor_size=_EPISODE * self.move_speed)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         turn_key, place_key, ball_key, throw_key = jax.random.split(key, 4)
         if not self.fetch:
-            return self._begin(self._lift(self._turned(turn_key)))
+            return self._make_state(self._lift(self._turned(turn_key)))
         angle = jax.random.uniform(turn_key, (), jnp.float32, 0, 2 * math.pi)
         turn = jnp.stack([jnp.cos(angle / 2), jnp.zeros(()), jnp.zeros(()), jnp.sin(angle / 2)])
         far = 0.9 * self._size(self._model, "floor")
@@ -130,7 +130,7 @@ class Quadruped(_Quadruped):
         throw = 5 * jax.random.normal(throw_key, (2,), jnp.float32)
         qvel = jnp.zeros(self._original.nv, self.dtype)
         qvel = qvel.at[ball_speed : ball_speed + 2].set(throw)
-        return self._begin(qpos.at[ball + 2].set(2), qvel)
+        return self._make_state(qpos.at[ball + 2].set(2), qvel)
 
     @property
     def _ball(self) -> tuple[int, int]:
@@ -138,10 +138,10 @@ class Quadruped(_Quadruped):
         joint = self._original.joint("ball_root")
         return joint.qposadr[0], joint.dofadr[0]
 
-    def _see(self, model: Model, data: Fields) -> Observation:
-        original, seen = self._original, self._see_legs(data)
+    def _observe(self, model: Model, data: Fields) -> Observation:
+        original, observation = self._original, self._observe_legs(data)
         if not self.fetch:
-            return seen
+            return observation
         torso, ball, speed = original.body("torso").id, original.body("ball").id, self._ball[1]
         rows = [
             data.xpos[ball] - data.xpos[torso],
@@ -149,14 +149,14 @@ class Quadruped(_Quadruped):
             data.qvel[speed + 3 : speed + 6],
         ]
         target = data.site_xpos[original.site("target").id] - data.xpos[torso]
-        return seen | {
+        return observation | {
             "ball_state": (jnp.stack(rows) @ data.xmat[torso]).reshape(-1),
             "target_position": target @ data.xmat[torso],
         }
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         original = self._original
-        stand = self._judge_upright(data)
+        stand = self._upright_reward(data)
         if not self.fetch:
             return stand * tolerance(
                 self._sensor(data, "velocimeter")[0],
@@ -224,11 +224,11 @@ class QuadrupedEscape(_Quadruped):
     def _original(self) -> mujoco.MjModel:
         return load_once("quadruped", floor_size=40, terrain=True, rangefinders=True)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         turn_key, terrain_key = jax.random.split(key)
         heights = self._draw_terrain(terrain_key)
         qpos = self._lift(self._turned(turn_key), hfield_data=heights)
-        return self._begin(qpos, hfield_data=heights)
+        return self._make_state(qpos, hfield_data=heights)
 
     def _draw_terrain(self, key: chex.PRNGKey) -> jax.Array:
         """Returns the heights of a bowl with bumps, of which the highest possible is about 1."""
@@ -237,15 +237,15 @@ class QuadrupedEscape(_Quadruped):
         enlarge = jnp.asarray(enlarge)
         return jnp.asarray(bowl * (enlarge @ bumps @ enlarge.T), jnp.float32).reshape(-1)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         torso = self._original.body("torso").id
         far = self._sensors(data, mujoco.mjtSensor.mjSENS_RANGEFINDER)
-        return self._see_legs(data) | {
+        return self._observe_legs(data) | {
             "origin": -data.xpos[torso] @ data.xmat[torso],
             "rangefinder": jnp.where(far == -1, 1, jnp.tanh(far)),
         }
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         size = model.hfield_size[0, 0]
         away = tolerance(
             jnp.linalg.norm(data.site_xpos[self._original.site("workspace").id]),
@@ -254,7 +254,7 @@ class QuadrupedEscape(_Quadruped):
             value_at_margin=0,
             sigmoid="linear",
         )
-        return self._judge_upright(data, math.cos(math.radians(20))) * away
+        return self._upright_reward(data, math.cos(math.radians(20))) * away
 
 
 @functools.cache

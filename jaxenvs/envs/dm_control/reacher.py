@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -40,25 +40,25 @@ class Reacher(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return _load(self.target_size)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         joints_key, target_key = jax.random.split(key)
         noise = jax.random.uniform(target_key, (2,), jnp.float32)
         angle, radius = 2 * math.pi * noise[0], 0.05 + 0.15 * noise[1]
         target = self._original.geom("target").id
         places = self._model.geom_pos.at[target, 0].set(radius * jnp.sin(angle))
         places = places.at[target, 1].set(radius * jnp.cos(angle))
-        return self._begin(self._random_joints(joints_key), geom_pos=places)
+        return self._make_state(self._random_joints(joints_key), geom_pos=places)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
-        return {"position": data.qpos, "to_target": self._miss(data), "velocity": data.qvel}
+    def _observe(self, model: Model, data: Fields) -> Observation:
+        return {"position": data.qpos, "to_target": self._to_target(data), "velocity": data.qvel}
 
-    def _miss(self, data: Fields) -> jax.Array:
+    def _to_target(self, data: Fields) -> jax.Array:
         target, finger = (self._original.geom(name).id for name in ("target", "finger"))
         return data.geom_xpos[target, :2] - data.geom_xpos[finger, :2]
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         radii = self._size(model, "target") + self._size(model, "finger")
-        return tolerance(jnp.linalg.norm(self._miss(data)), (0, radii))
+        return tolerance(jnp.linalg.norm(self._to_target(data)), (0, radii))
 
 
 @functools.cache

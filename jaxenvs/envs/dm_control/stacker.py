@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.planar_arm import PLANE, PlanarArm, uniform
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
@@ -52,7 +52,7 @@ class Stacker(PlanarArm):
     def _box_size(self) -> jax.Array:
         return self._size(self._model, "target")
 
-    def _draw(self, key: chex.PRNGKey, start: Start) -> Start:
+    def _propose(self, key: chex.PRNGKey, start: InitialState) -> InitialState:
         arm_key, target_key, height_key, box_key = jax.random.split(key, 4)
         qpos = self._move_arm(arm_key, start.qpos)
         height = 2 * jax.random.randint(height_key, (), 0, self.n_boxes) + 1
@@ -61,17 +61,17 @@ class Stacker(PlanarArm):
         places = start.drawn["body_pos"].at[body, PLANE].set(target)
         low, high = (0.1, 0, 0) * self.n_boxes, (0.3, 0.7, 2 * math.pi) * self.n_boxes
         joints, _ = self._addresses(self._box_joints("xzy"))
-        return self._begin(qpos.at[joints].set(uniform(box_key, low, high)), body_pos=places)
+        return self._make_state(qpos.at[joints].set(uniform(box_key, low, high)), body_pos=places)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         _, speeds = self._addresses(self._box_joints("xyz"))
-        return super()._see(model, data) | {
+        return super()._observe(model, data) | {
             "box_pos": jnp.stack([self._pose(data, box) for box in self._boxes]),
             "box_vel": data.qvel[speeds],
             "target_pos": self._pose(data, "target")[:2],
         }
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         distances = jnp.stack([self._distance(data, box, "target") for box in self._boxes])
         near = tolerance(distances.min(), margin=2 * self._box_size)
         far = tolerance(self._distance(data, "grasp", "target"), (0.1, jnp.inf), margin=0.01)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -39,29 +39,29 @@ class Swimmer(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("swimmer", n_joints=self.n_links)
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
         joints_key, target_key = jax.random.split(key)
         noise = jax.random.uniform(target_key, (3,), jnp.float32)
         place = (2 * noise[:2] - 1) * jnp.where(noise[2] < 0.2, 0.3, 2)
         target = self._original.geom("target").id
         places = self._model.geom_pos.at[target, :2].set(place)
-        return self._begin(self._random_joints(joints_key), geom_pos=places)
+        return self._make_state(self._random_joints(joints_key), geom_pos=places)
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         velocities = data.sensordata[12:].reshape(-1, 6)[:, jnp.array([0, 1, 5])]
         return {
             "joints": data.qpos[3:],
-            "to_target": self._miss(data),
+            "to_target": self._to_target(data),
             "body_velocities": velocities.reshape(-1),
         }
 
-    def _miss(self, data: Fields) -> jax.Array:
+    def _to_target(self, data: Fields) -> jax.Array:
         target, nose = (self._original.geom(name).id for name in ("target", "nose"))
         apart = data.geom_xpos[target] - data.geom_xpos[nose]
         return (apart @ data.xmat[self._original.body("head").id])[:2]
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         size = self._size(model, "target")
         return tolerance(
-            jnp.linalg.norm(self._miss(data)), (0, size), margin=5 * size, sigmoid="long_tail"
+            jnp.linalg.norm(self._to_target(data)), (0, size), margin=5 * size, sigmoid="long_tail"
         )

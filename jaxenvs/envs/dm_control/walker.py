@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlTask, Observation, Start, load_once
+from jaxenvs.envs.dm_control.base import ControlTask, InitialState, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.physics.models import Fields, Model
 
@@ -39,10 +39,10 @@ class Walker(ControlTask):
     def _original(self) -> mujoco.MjModel:
         return load_once("walker")
 
-    def _draw_start(self, key: chex.PRNGKey) -> Start:
-        return self._begin(self._random_joints(key))
+    def _initial_state(self, key: chex.PRNGKey) -> InitialState:
+        return self._make_state(self._random_joints(key))
 
-    def _see(self, model: Model, data: Fields) -> Observation:
+    def _observe(self, model: Model, data: Fields) -> Observation:
         turns = data.xmat[1:]
         return {
             "orientations": jnp.stack([turns[:, 0, 0], turns[:, 0, 2]], axis=1).reshape(-1),
@@ -54,7 +54,7 @@ class Walker(ControlTask):
     def _torso(self) -> int:
         return self._original.body("torso").id
 
-    def _judge(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
+    def _reward(self, model: Model, data: Fields, action: jax.Array) -> jax.Array:
         standing = tolerance(data.xpos[self._torso, 2], (1.2, jnp.inf), margin=0.6)
         upright = (1 + data.xmat[self._torso, 2, 2]) / 2
         stand = (3 * standing + upright) / 4

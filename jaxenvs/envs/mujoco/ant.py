@@ -56,7 +56,7 @@ class Ant(MujocoEnvironment):
     )
     camera: ClassVar = {"body": 1, "distance": 3.5, "elevation": -30.0}
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
     def _contact_forces(self, data: Fields) -> jax.Array:
@@ -72,10 +72,10 @@ class Ant(MujocoEnvironment):
     def _place(self, data: Fields) -> jax.Array:
         return data.xpos[self._original.body(self.main_body).id, :2]
 
-    def _describe(self, data: Fields) -> Info:
+    def _info(self, data: Fields) -> Info:
         return planar_position(data)
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         low, high = self.healthy_z_range

@@ -133,7 +133,7 @@ class Simulation(Environment[S]):
             with precision(self.dtype):
                 fields, _ = models.fields_read_by(original, self.dtype, self._read)
                 precise, _ = models.fields_read_by(original, self.dtype, self._place)
-                _, seen = models.fields_read_by(original, self.dtype, self._observe_data)
+                _, observation = models.fields_read_by(original, self.dtype, self._observe_data)
             plan = Plan(
                 original=original,
                 dtype=self.dtype,
@@ -147,7 +147,7 @@ class Simulation(Environment[S]):
                 num_threads=self.num_threads,
                 derivatives=self.derivatives,
             )
-            _known[kind] = plan, unbounded(seen)
+            _known[kind] = plan, unbounded(observation)
         return _known[kind]
 
     @property
@@ -222,7 +222,8 @@ class MujocoEnvironment(Simulation[MujocoState]):
     Bodies are where the last evaluation of the forces saw them, as in C MuJoCo, so observations of
     bodies are up to one physics step older than `qpos`.
 
-    A subclass defines how an episode starts, what is observed, and the rewards.
+    A subclass defines `_initial_state`, `_observe_data`, and `_outcome`, and, if it has entries of
+    `info`, `_info` and `measured`.
     """
 
     xml_file: str = struct.static("")  # the model: a file of Gymnasium's, or a path
@@ -246,8 +247,8 @@ class MujocoEnvironment(Simulation[MujocoState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[MujocoState, TimeStep]:
         with precision(self.dtype):
-            qpos, qvel = self._draw_start(key)
-            return self._start(jnp.asarray(qpos, self.dtype), jnp.asarray(qvel, self.dtype))
+            qpos, qvel = self._initial_state(key)
+            return self._begin(jnp.asarray(qpos, self.dtype), jnp.asarray(qvel, self.dtype))
 
     def step(
         self, state: MujocoState, action: chex.Array, key: chex.PRNGKey
@@ -260,17 +261,17 @@ class MujocoEnvironment(Simulation[MujocoState]):
             place = self._rounded_place(moved.precise)
             path, rest = place - state.place
             velocity = (path + rest) / (self.frame_skip * self._model.opt.timestep)
-            reward, terminated, parts = self._judge(data, action, velocity)
-            info = self._in_dtype({**self._describe(data), **parts})
+            reward, terminated, parts = self._outcome(data, action, velocity)
+            info = self._in_dtype({**self._info(data), **parts})
             state = MujocoState(qpos=data.qpos, qvel=data.qvel, kept=moved.kept, place=place)
             return state, moved.transition(self._observe_data(data), reward, terminated, info)
 
-    def _start(self, qpos: jax.Array, qvel: jax.Array) -> tuple[MujocoState, TimeStep]:
+    def _begin(self, qpos: jax.Array, qvel: jax.Array) -> tuple[MujocoState, TimeStep]:
         begun = self._engine.start(self._plan, self._changes({}), qpos, qvel)
         state = MujocoState(
             qpos=qpos, qvel=qvel, kept=begun.kept, place=self._rounded_place(begun.precise)
         )
-        info = self._in_dtype(self._describe(begun.data) | dict.fromkeys(self.measured, 0))
+        info = self._in_dtype(self._info(begun.data) | dict.fromkeys(self.measured, 0))
         return state, begun.first(self._observe_data(begun.data), info)
 
     def _rounded_place(self, data: Fields) -> jax.Array:
@@ -285,22 +286,22 @@ class MujocoEnvironment(Simulation[MujocoState]):
 
     def _read(self, data: Fields) -> Any:
         action, velocity = jnp.zeros(self._original.nu), jnp.zeros(2)
-        return self._observe_data(data), self._describe(data), self._judge(data, action, velocity)
+        return self._observe_data(data), self._info(data), self._outcome(data, action, velocity)
 
     @abc.abstractmethod
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
-        """Returns the positions and velocities of the joints at the start."""
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+        """Draws the positions and velocities of the joints at which an episode begins."""
 
     @abc.abstractmethod
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
-        """Returns the reward, whether the task ended, and what `measured` names."""
+        """Returns the reward, whether the episode terminates, and what `measured` names."""
 
     def _place(self, data: Fields) -> jax.Array:
         return data.qpos[:1]
 
-    def _describe(self, data: Fields) -> Info:
+    def _info(self, data: Fields) -> Info:
         """Returns the entries of `info` that exist after a reset, too."""
         del data
         return {}

@@ -37,17 +37,17 @@ class HalfCheetah(MujocoEnvironment):
     measured: ClassVar = ("x_velocity", "reward_forward", "reward_ctrl")
     camera: ClassVar = {"body": 1, "distance": 3.0}
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
     def _observe_data(self, data: Fields) -> jax.Array:
         hidden = int(self.exclude_current_positions_from_observation)
         return jnp.concatenate([data.qpos[hidden:], data.qvel])
 
-    def _describe(self, data: Fields) -> Info:
+    def _info(self, data: Fields) -> Info:
         return {"x_position": data.qpos[0]}
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         forward = self.forward_reward_weight * velocity[0]

@@ -26,14 +26,14 @@ class PlanarWalker(MujocoEnvironment):
 
     measured: ClassVar = ("x_velocity", "reward_forward", "reward_ctrl", "reward_survive")
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
     def _observe_data(self, data: Fields) -> jax.Array:
         hidden = int(self.exclude_current_positions_from_observation)
         return jnp.concatenate([data.qpos[hidden:], jnp.clip(data.qvel, -10, 10)])
 
-    def _describe(self, data: Fields) -> Info:
+    def _info(self, data: Fields) -> Info:
         return {
             "x_position": data.qpos[0],
             "z_distance_from_origin": data.qpos[1] - self._qpos0[1],
@@ -43,7 +43,7 @@ class PlanarWalker(MujocoEnvironment):
     def _is_healthy(self, data: Fields) -> jax.Array:
         """Returns whether the robot stands."""
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         is_healthy = self._is_healthy(data)

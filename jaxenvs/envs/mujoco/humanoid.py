@@ -26,7 +26,7 @@ class HumanoidBase(MujocoEnvironment):
     include_qfrc_actuator_in_observation: bool = struct.static(True)  # shows forces of actuators
     include_cfrc_ext_in_observation: bool = struct.static(True)  # shows contact forces
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
     def _observe_data(self, data: Fields) -> jax.Array:
@@ -94,10 +94,10 @@ class Humanoid(HumanoidBase):
         mass = self._model.body_mass
         return (mass[:, None] * data.xipos).sum(axis=0)[:2] / mass.sum()
 
-    def _describe(self, data: Fields) -> Info:
+    def _info(self, data: Fields) -> Info:
         return {**planar_position(data), **self._tendons(data)}
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         is_healthy = within(data.qpos[2], self.healthy_z_range)

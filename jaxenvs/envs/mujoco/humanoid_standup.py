@@ -38,7 +38,7 @@ class HumanoidStandup(HumanoidBase):
     measured: ClassVar = ("reward_linup", "reward_quadctrl", "reward_impact")
     camera: ClassVar = {"body": 1, "distance": 4.0, "height": 0.6}
 
-    def _describe(self, data: Fields) -> Info:
+    def _info(self, data: Fields) -> Info:
         return {
             "x_position": data.qpos[0],
             "y_position": data.qpos[1],
@@ -46,7 +46,7 @@ class HumanoidStandup(HumanoidBase):
             **self._tendons(data),
         }
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity

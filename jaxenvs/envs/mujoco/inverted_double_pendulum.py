@@ -40,7 +40,7 @@ class InvertedDoublePendulum(MujocoEnvironment):
     camera: ClassVar = {"body": 0, "distance": 3.0, "height": 0.5}
     starts_with_forces: ClassVar = True
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
     def _observe_data(self, data: Fields) -> jax.Array:
@@ -49,7 +49,7 @@ class InvertedDoublePendulum(MujocoEnvironment):
         moving = jnp.clip(jnp.concatenate([data.qvel, force]), -10, 10)
         return jnp.concatenate([data.qpos[:1], jnp.sin(angles), jnp.cos(angles), moving])
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del action, velocity

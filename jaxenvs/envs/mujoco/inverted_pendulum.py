@@ -36,13 +36,13 @@ class InvertedPendulum(MujocoEnvironment):
     measured: ClassVar = ("reward_survive",)
     camera: ClassVar = {"body": 0, "distance": 2.04, "height": 0.3}
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
     def _observe_data(self, data: Fields) -> jax.Array:
         return jnp.concatenate([data.qpos, data.qvel])
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del action, velocity

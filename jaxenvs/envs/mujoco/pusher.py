@@ -40,7 +40,7 @@ class Pusher(MujocoEnvironment):
     measured: ClassVar = ("reward_dist", "reward_ctrl", "reward_near")
     camera: ClassVar = {"body": 0, "distance": 2.5, "elevation": -40.0}
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         speed_key, place_key = jax.random.split(key)
 
         def draw(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -65,7 +65,7 @@ class Pusher(MujocoEnvironment):
     def _body(self, data: Fields, name: str) -> jax.Array:
         return data.xpos[self._original.body(name).id]
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity

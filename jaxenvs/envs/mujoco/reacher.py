@@ -39,7 +39,7 @@ class Reacher(MujocoEnvironment):
     measured: ClassVar = ("reward_dist", "reward_ctrl")
     camera: ClassVar = {"body": 0, "distance": 0.8, "elevation": -70.0}
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         noise = jax.random.uniform(key, (6,), jnp.float32)
         angles, speeds = 0.2 * noise[:2] - 0.1, 0.01 * noise[2:4] - 0.005
         radius, direction = 0.2 * jnp.sqrt(noise[4]), 2 * math.pi * noise[5]
@@ -50,17 +50,17 @@ class Reacher(MujocoEnvironment):
     def _observe_data(self, data: Fields) -> jax.Array:
         angles = data.qpos[:2]
         parts = [jnp.cos(angles), jnp.sin(angles), data.qpos[2:], data.qvel[:2]]
-        return jnp.concatenate([*parts, self._miss(data)[:2]])
+        return jnp.concatenate([*parts, self._to_target(data)[:2]])
 
-    def _miss(self, data: Fields) -> jax.Array:
+    def _to_target(self, data: Fields) -> jax.Array:
         model = self._original
         return data.xpos[model.body("fingertip").id] - data.xpos[model.body("target").id]
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity
-        distance = -jnp.sqrt((self._miss(data) ** 2).sum()) * self.reward_dist_weight
+        distance = -jnp.sqrt((self._to_target(data) ** 2).sum()) * self.reward_dist_weight
         control = -(action**2).sum() * self.reward_control_weight
         return (
             distance + control,

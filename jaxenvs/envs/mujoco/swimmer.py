@@ -36,7 +36,7 @@ class Swimmer(MujocoEnvironment):
     measured: ClassVar = ("x_velocity", "y_velocity", "reward_forward", "reward_ctrl")
     camera: ClassVar = {"body": 1, "distance": 5.0, "elevation": -45.0}
 
-    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    def _initial_state(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
     def _observe_data(self, data: Fields) -> jax.Array:
@@ -46,10 +46,10 @@ class Swimmer(MujocoEnvironment):
     def _place(self, data: Fields) -> jax.Array:
         return data.qpos[:2]
 
-    def _describe(self, data: Fields) -> Info:
+    def _info(self, data: Fields) -> Info:
         return planar_position(data)
 
-    def _judge(
+    def _outcome(
         self, data: Fields, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         forward = self.forward_reward_weight * velocity[0]

@@ -61,7 +61,7 @@ class AntMaze(Maze[Any], Ant):
         with precision(self.dtype):
             goal, place = (x.astype(self.dtype) for x in self._draw_places(key))
             qpos = self._qpos0.at[:2].set(place)
-            state, timestep = self._start(qpos, jnp.zeros(self._original.nv, self.dtype))
+            state, timestep = self._begin(qpos, jnp.zeros(self._original.nv, self.dtype))
             return self._with_goal(state, goal), _toward(timestep, goal)
 
     def step(
@@ -82,8 +82,8 @@ class AntMaze(Maze[Any], Ant):
         return AntMazeState(**vars(state), goal=goal)
 
     def _observe_data(self, data: Fields) -> Any:
-        seen = super()._observe_data(data)
-        return {"observation": seen[2:], "achieved_goal": seen[:2]}
+        observation = super()._observe_data(data)
+        return {"observation": observation[2:], "achieved_goal": observation[:2]}
 
 
 def _toward(timestep: TimeStep, goal: jax.Array) -> TimeStep:

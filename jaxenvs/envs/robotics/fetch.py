@@ -124,10 +124,10 @@ class Fetch(GoalTask[FetchState]):
                 # A place that is not a number does not stay.
                 stays = functools.partial(jnp.where, moved.diverged)
                 kept = jax.tree.map(stays, state.kept, moved.kept)
-                seen = self._engine.start(self._plan, changes, qpos, moved.data.qvel, kept)
+                result = self._engine.start(self._plan, changes, qpos, moved.data.qvel, kept)
             else:
-                seen = moved = self._engine.step(self._plan, changes, state, control, mocap=mocap)
-            next_state, observation, info = self._after(seen, state.goal)
+                result = moved = self._engine.step(self._plan, changes, state, control, mocap=mocap)
+            next_state, observation, info = self._after(result, state.goal)
             reward = self.compute_reward(observation["achieved_goal"], state.goal)
             return next_state, moved.transition(observation, reward, jnp.bool_(False), info)
 
@@ -182,13 +182,13 @@ class Fetch(GoalTask[FetchState]):
         speed = self._speeds(data, _GRIP)[0] * duration
         fingers_speed = data.qvel[_fingers(model, "dofadr")] * duration
         if not self.has_object:
-            seen = [grip, hand, speed, fingers_speed]
-            return {"observation": jnp.concatenate(seen), "achieved_goal": grip}
+            parts = [grip, hand, speed, fingers_speed]
+            return {"observation": jnp.concatenate(parts), "achieved_goal": grip}
         number = model.site("object0").id
-        place, angles = data.site_xpos[number], _euler(data.site_xmat[number])
+        place, euler = data.site_xpos[number], _euler(data.site_xmat[number])
         moves, turns = (each * duration for each in self._speeds(data, "object0"))
-        seen = [grip, place, place - grip, hand, angles, moves - speed, turns, speed, fingers_speed]
-        return {"observation": jnp.concatenate(seen), "achieved_goal": place}
+        parts = [grip, place, place - grip, hand, euler, moves - speed, turns, speed, fingers_speed]
+        return {"observation": jnp.concatenate(parts), "achieved_goal": place}
 
     def _speeds(self, data: Fields, site: str) -> tuple[jax.Array, jax.Array]:
         """Returns the velocity of a site and its angular velocity, [3] each.

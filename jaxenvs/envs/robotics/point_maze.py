@@ -68,7 +68,7 @@ class PointMaze(Maze[PointMazeState]):
             still = jnp.zeros(2, self.dtype)
             begun = self._engine.start(self._plan, self._changes({}), qpos, still)
             state = PointMazeState(qpos=qpos, qvel=still, kept=begun.kept, control=still, goal=goal)
-            return state, begun.first(*self._see(begun.data, goal))
+            return state, begun.first(*self._observe(begun.data, goal))
 
     def step(
         self, state: PointMazeState, action: chex.Array, key: chex.PRNGKey
@@ -84,7 +84,7 @@ class PointMaze(Maze[PointMazeState]):
             slow = slow.replace(kept=evaluated.kept)
             moved = self._engine.step(self._plan, self._changes({}), slow, control)
             data = moved.data
-            observation, info = self._see(data, state.goal)
+            observation, info = self._observe(data, state.goal)
             achieved = observation["achieved_goal"]
             next_state = PointMazeState(
                 qpos=data.qpos,
@@ -97,11 +97,11 @@ class PointMaze(Maze[PointMazeState]):
             terminated = self.compute_terminated(achieved, state.goal)
             return next_state, moved.transition(observation, reward, terminated, info)
 
-    def _see(self, data: Fields, goal: jax.Array) -> tuple[Any, Any]:
+    def _observe(self, data: Fields, goal: jax.Array) -> tuple[Any, Any]:
         """Returns the observation and `info`."""
-        seen = {**self._observe_data(data), "desired_goal": goal}
-        success = distance(seen["achieved_goal"], goal) <= RADIUS
-        return seen, {"success": success}
+        observation = {**self._observe_data(data), "desired_goal": goal}
+        success = distance(observation["achieved_goal"], goal) <= RADIUS
+        return observation, {"success": success}
 
     def _observe_data(self, data: Fields) -> dict[str, jax.Array]:
         return {
