@@ -97,8 +97,8 @@ def observe(env: Any, state: BsuiteCartPoleState) -> list[jax.Array]:
     ]
 
 
-def draw(env: Any, state: BsuiteCartPoleState) -> jax.Array:
+def draw_cart_pole(env: Any, state: BsuiteCartPoleState) -> jax.Array:
     """Draws a side view of the track: uint8[400, 600, 3]."""
     picture = CartPole(x_threshold=env.x_threshold, length=env.length)
-    seen = CartPoleState(x=state.x, x_dot=state.x_dot, theta=state.theta, theta_dot=state.theta_dot)
-    return picture.render(seen)
+    cart = CartPoleState(x=state.x, x_dot=state.x_dot, theta=state.theta, theta_dot=state.theta_dot)
+    return picture.render(cart)

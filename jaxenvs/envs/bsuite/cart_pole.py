@@ -9,7 +9,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.bsuite._cart_pole import BsuiteCartPoleState as BsuiteCartPoleState
 from jaxenvs.envs.bsuite._cart_pole import (
     check_clock,
-    draw,
+    draw_cart_pole,
     draw_start,
     is_over,
     move_cart,
@@ -83,7 +83,7 @@ class BsuiteCartPole(Environment[BsuiteCartPoleState]):
 
     def render(self, state: BsuiteCartPoleState) -> jax.Array:
         """Draws a side view of the track: uint8[400, 600, 3]."""
-        return draw(self, state)
+        return draw_cart_pole(self, state)
 
     def _observe(self, state: BsuiteCartPoleState) -> jax.Array:
         return jnp.stack(observe(self, state))[None]

@@ -11,7 +11,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.bsuite._cart_pole import (
     BsuiteCartPoleState,
     check_clock,
-    draw,
+    draw_cart_pole,
     draw_start,
     is_over,
     move_cart,
@@ -99,7 +99,7 @@ class CartPoleSwingup(Environment[BsuiteCartPoleState]):
 
     def render(self, state: BsuiteCartPoleState) -> jax.Array:
         """Draws a side view of the track: uint8[400, 600, 3]."""
-        return draw(self, state)
+        return draw_cart_pole(self, state)
 
     def _observe(self, state: BsuiteCartPoleState) -> jax.Array:
         in_center = jnp.abs(state.x) < self.x_reward_threshold

@@ -107,7 +107,7 @@ class DeepSea(Environment[DeepSeaState]):
     def apply(
         self, state: DeepSeaState, action: chex.Array, draws: DeepSeaDraws | None
     ) -> tuple[DeepSeaState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         last = self.size - 1
         cell = jnp.minimum(state.row, last) * self.size + state.column
         mapping = jnp.asarray(self.mapping, jnp.int8).reshape(-1)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._mountain import MountainCarState, draw, move_car
+from jaxenvs.envs.classic_control._mountain import MountainCarState, draw_mountain_car, move_car
 
 
 @chex.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class BsuiteMountainCar(Environment[BsuiteMountainCarState]):
 
     def render(self, state: BsuiteMountainCarState) -> jax.Array:
         """Draws a side view of the track with a flag at the goal: uint8[400, 600, 3]."""
-        return draw(self, state.car)
+        return draw_mountain_car(self, state.car)
 
     def _observe(self, state: BsuiteMountainCarState) -> jax.Array:
         time = state.elapsed.astype(jnp.float32) / jnp.asarray(self.max_steps, jnp.float32)

@@ -74,7 +74,7 @@ class UmbrellaChain(Environment[UmbrellaChainState]):
     def apply(
         self, state: UmbrellaChainState, action: chex.Array, draws: jax.Array
     ) -> tuple[UmbrellaChainState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         need, has = state.bits[0], state.bits[1]
         has = jnp.where(state.elapsed == 0, jnp.asarray(action, jnp.int8), has)
         state = UmbrellaChainState(

@@ -42,7 +42,7 @@ def observe(state: MountainCarState) -> jax.Array:
     return jnp.stack([state.position, state.velocity])
 
 
-def draw(env: Any, state: MountainCarState) -> jax.Array:
+def draw_mountain_car(env: Any, state: MountainCarState) -> jax.Array:
     """Draws a side view of the track with a flag at the goal: uint8[400, 600, 3]."""
     scale = FRAME_SHAPE[1] / (env.max_position - env.min_position)  # pixels per track unit
     x, y = raster.pixel_grid(FRAME_SHAPE)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState as MountainCarState
-from jaxenvs.envs.classic_control._mountain import at_goal, draw, move_car, observe
+from jaxenvs.envs.classic_control._mountain import at_goal, draw_mountain_car, move_car, observe
 
 
 class MountainCar(Environment[MountainCarState]):
@@ -66,4 +66,4 @@ class MountainCar(Environment[MountainCarState]):
 
     def render(self, state: MountainCarState) -> jax.Array:
         """Draws a side view of the track with a flag at the goal: uint8[400, 600, 3]."""
-        return draw(self, state)
+        return draw_mountain_car(self, state)

@@ -9,7 +9,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import (
     MountainCarState,
     at_goal,
-    draw,
+    draw_mountain_car,
     move_car,
     observe,
 )
@@ -73,4 +73,4 @@ class MountainCarContinuous(Environment[MountainCarState]):
 
     def render(self, state: MountainCarState) -> jax.Array:
         """Draws a side view of the track with a flag at the goal: uint8[400, 600, 3]."""
-        return draw(self, state)
+        return draw_mountain_car(self, state)

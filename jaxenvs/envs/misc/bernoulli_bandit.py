@@ -70,7 +70,7 @@ class BernoulliBandit(Environment[BernoulliBanditState]):
     def apply(
         self, state: BernoulliBanditState, action: chex.Array, draws: jax.Array
     ) -> tuple[BernoulliBanditState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         action = jnp.asarray(action, jnp.int32)
         probability = jnp.where(action == 0, state.probability, 1 - state.probability)
         reward = (draws < probability).astype(jnp.float32)

@@ -103,7 +103,7 @@ class FourRooms(Environment[FourRoomsState]):
     def apply(
         self, state: FourRoomsState, action: chex.Array, draws: jax.Array
     ) -> tuple[FourRoomsState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         down, right = heading(jnp.where(draws >= 0, draws, jnp.asarray(action, jnp.int32)))
         row, column = state.row + down, state.column + right
         moves = is_free(row, column)

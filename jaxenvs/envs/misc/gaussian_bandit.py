@@ -71,7 +71,7 @@ class GaussianBandit(Environment[GaussianBanditState]):
     def apply(
         self, state: GaussianBanditState, action: chex.Array, draws: jax.Array
     ) -> tuple[GaussianBanditState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         action = jnp.asarray(action, jnp.int32)
         reward = jnp.where(action == 0, 0.0, state.mu + draws * self.sigma_l)
         state = GaussianBanditState(

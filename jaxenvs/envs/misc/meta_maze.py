@@ -108,7 +108,7 @@ class MetaMaze(Environment[MetaMazeState]):
     def apply(
         self, state: MetaMazeState, action: chex.Array, draws: jax.Array
     ) -> tuple[MetaMazeState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         action = jnp.asarray(action, jnp.int32)
         down, right = heading(action)
         row, column = state.row + down, state.column + right

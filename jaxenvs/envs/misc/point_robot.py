@@ -71,7 +71,7 @@ class PointRobot(Environment[PointRobotState]):
     def reset(self, key: chex.PRNGKey) -> tuple[PointRobotState, TimeStep]:
         unit = jax.random.uniform(key, (3,), jnp.float32)
         state = PointRobotState(
-            position=self._start(unit[1:]),
+            position=self._start_position(unit[1:]),
             goal=self._on_circle(jnp.float32(1), unit[0]),
             last_action=jnp.zeros(2, jnp.float32),
             last_reward=jnp.float32(0),
@@ -87,7 +87,7 @@ class PointRobot(Environment[PointRobotState]):
     def apply(
         self, state: PointRobotState, action: chex.Array, draws: jax.Array
     ) -> tuple[PointRobotState, TimeStep]:
-        """Takes a step with the given draws."""
+        """Takes a step with the results of `draw`."""
         action = jnp.asarray(action, jnp.float32)
         offset = state.goal - state.position
         distance = jnp.sqrt(offset[0] ** 2 + offset[1] ** 2)
@@ -95,7 +95,7 @@ class PointRobot(Environment[PointRobotState]):
         reward = -distance if self.dense_reward else found.astype(jnp.float32)
         moved = state.position + jnp.clip(action, -self.max_force, self.max_force)
         state = PointRobotState(
-            position=jnp.where(found, self._start(draws), moved),
+            position=jnp.where(found, self._start_position(draws), moved),
             goal=state.goal,
             last_action=action,
             last_reward=reward,
@@ -130,7 +130,7 @@ class PointRobot(Environment[PointRobotState]):
             [state.position, state.last_reward[None], state.last_action, time[None]]
         )
 
-    def _start(self, unit: jax.Array) -> jax.Array:
+    def _start_position(self, unit: jax.Array) -> jax.Array:
         if self.center_init:
             return jnp.zeros(2, jnp.float32)
         return self._on_circle(unit[0], unit[1])
