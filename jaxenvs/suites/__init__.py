@@ -40,8 +40,8 @@ def adapt(env: Any, *args: Any, **options: Any) -> Environment:
         **options: further arguments of the library's function in `jaxenvs.suites`.
 
     Raises:
-        WrapperError: it is an environment of no such library, or has a wrapper that resets or
-            batches instances.
+        WrapperError: `env` is not an environment of these libraries, or has a wrapper that resets
+            or batches instances.
     """
     for cls in type(env).__mro__:
         package = cls.__module__.partition(".")[0]

@@ -169,7 +169,7 @@ def check_single(
         inner: the attribute with the environment in a wrapper.
 
     Raises:
-        WrapperError: it is no environment, or such a wrapper is around it.
+        WrapperError: `env` is not a `kind`, or has such a wrapper.
     """
     check_kind(name, env, kind)
     layer = env

@@ -52,7 +52,7 @@ def from_brax(env: Any) -> FromBrax:
             an `EpisodeWrapper`, which may be around it.
 
     Raises:
-        WrapperError: it is no environment of brax, or it has such a wrapper.
+        WrapperError: `env` is not a brax environment, or has such a wrapper.
     """
     check_single("from_brax", env, envs.Env, _BATCHING, "env")
     return FromBrax(env=ByIdentity(env))

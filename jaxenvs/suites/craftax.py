@@ -59,7 +59,7 @@ def from_craftax(env: Any, params: Any = None) -> Environment:
             becomes the time limit.
 
     Raises:
-        WrapperError: it is no environment of Craftax, or it resets itself.
+        WrapperError: `env` is not a Craftax environment, or resets itself.
     """
     check_kind("from_craftax", env, EnvironmentNoAutoReset)
     params = env.default_params if params is None else params

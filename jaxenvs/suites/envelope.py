@@ -61,7 +61,7 @@ def from_envelope(env: EnvelopeEnvironment) -> FromEnvelope:
             is a `TruncationWrapper`, which may be around it.
 
     Raises:
-        WrapperError: it is no environment of Envelope, or it has such a wrapper.
+        WrapperError: `env` is not an Envelope environment, or has such a wrapper.
         SpaceError: jaxenvs has no such space.
     """
     batching = (AutoResetWrapper, VectorizingWrapper)

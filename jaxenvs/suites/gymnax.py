@@ -78,7 +78,7 @@ def from_gymnax(env: Any, params: Any = None) -> Environment:
             `max_steps_in_episode` becomes the time limit.
 
     Raises:
-        WrapperError: it is no environment of gymnax.
+        WrapperError: `env` is not a gymnax environment.
         SpaceError: jaxenvs has no such space.
     """
     check_kind("from_gymnax", env, GymnaxEnvironment)

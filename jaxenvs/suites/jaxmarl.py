@@ -190,7 +190,7 @@ def from_jaxmarl(env: Any) -> FromJaxMARL:
     """Returns an environment of JaxMARL as a native environment, with its time limit.
 
     Raises:
-        WrapperError: it is no environment of JaxMARL, or one of MABrax that resets itself.
+        WrapperError: `env` is not a JaxMARL environment, or is one of MABrax that resets itself.
     """
     check_kind("from_jaxmarl", env, MultiAgentEnv)
     if getattr(env, "auto_reset", False):

@@ -72,7 +72,7 @@ def from_jaxtari(env: Any, *, pixels: bool = False) -> FromJaxtari:
         pixels: whether observations are pictures of the screen instead of objects.
 
     Raises:
-        WrapperError: it is no environment of JAXtari.
+        WrapperError: `env` is not a JAXtari environment.
     """
     if not isinstance(env, JaxtariModWrapper):
         check_kind("from_jaxtari", env, JaxEnvironment)

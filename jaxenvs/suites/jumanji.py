@@ -169,7 +169,7 @@ def from_jumanji(env: Any) -> Environment:
         env: a single instance, without a wrapper that resets or batches it.
 
     Raises:
-        WrapperError: it is no environment of jumanji, or it has such a wrapper.
+        WrapperError: `env` is not a jumanji environment, or has such a wrapper.
     """
     check_single("from_jumanji", env, jumanji.Environment, _BATCHING, "_env")
     adapter = FromJumanjiAgents if env.reward_spec.shape else FromJumanji

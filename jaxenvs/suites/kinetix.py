@@ -93,7 +93,7 @@ def from_kinetix(env: Any, params: Any = None) -> Environment:
             becomes the time limit.
 
     Raises:
-        WrapperError: it is no environment of Kinetix.
+        WrapperError: `env` is not a Kinetix environment.
     """
     check_kind("from_kinetix", env, kinetix.KinetixEnv)
     params = env.default_params if params is None else params

@@ -65,7 +65,7 @@ def from_navix(env: Any) -> Environment:
     """Returns an environment of NAVIX as a native environment, with its time limit.
 
     Raises:
-        WrapperError: it is no environment of NAVIX.
+        WrapperError: `env` is not a NAVIX environment.
     """
     check_kind("from_navix", env, navix.Environment)
     native = FromNavix(env=ByIdentity(env.replace(disable_autoreset=True)))

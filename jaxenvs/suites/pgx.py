@@ -132,7 +132,7 @@ def from_pgx(env: Any) -> Environment:
     """Returns a game of pgx as a native environment.
 
     Raises:
-        WrapperError: it is no environment of pgx.
+        WrapperError: `env` is not a pgx environment.
     """
     check_kind("from_pgx", env, pgx.Env)
     return (FromPgx if env.num_players == 1 else FromPgxGame)(env=ByIdentity(env))

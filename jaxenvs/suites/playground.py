@@ -44,7 +44,7 @@ def from_playground(env: Any) -> FromPlayground:
         env: a single instance, without a wrapper that resets or batches it.
 
     Raises:
-        WrapperError: it is no environment of Playground, or it has such a wrapper.
+        WrapperError: `env` is not a Playground environment, or has such a wrapper.
     """
     check_single("from_playground", env, MjxEnv, _BATCHING, "env")
     return FromPlayground(env=ByIdentity(env))

@@ -74,7 +74,7 @@ def from_stoa(env: StoaEnvironment) -> FromStoa:
         env: a single instance, without a wrapper that resets or batches it.
 
     Raises:
-        WrapperError: it is no environment of Stoa, or it has such a wrapper.
+        WrapperError: `env` is not a Stoa environment, or has such a wrapper.
         SpaceError: jaxenvs has no such space.
     """
     check_single("from_stoa", env, StoaEnvironment, _BATCHING, "_env")

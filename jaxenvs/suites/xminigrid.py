@@ -75,7 +75,7 @@ def from_xminigrid(env: Any, params: Any = None) -> Environment:
             becomes the time limit. It also scales rewards, so another time limit leaves them.
 
     Raises:
-        WrapperError: it is no environment of XLand-MiniGrid.
+        WrapperError: `env` is not an XLand-MiniGrid environment.
     """
     check_kind("from_xminigrid", env, XMiniGridEnvironment)
     params = env.default_params() if params is None else params
