@@ -24,8 +24,8 @@ Info = dict[str, jax.Array]
 
 S = TypeVar("S")
 
-# What the functions of tasks read and return, by the static fields of environments.
-_known: dict[Any, Any] = {}
+# Plans and spaces of observations, by the static fields of environments, since tracing takes time.
+_plans: dict[Any, Any] = {}
 
 
 @chex.dataclass(frozen=True)
@@ -119,16 +119,16 @@ class Simulation(Environment[S]):
 
     @property
     def _plan(self) -> Plan:
-        return self._about[0]
+        return self._plan_and_space[0]
 
     @property
     def observation_space(self) -> Any:
-        return self._about[1]
+        return self._plan_and_space[1]
 
     @property
-    def _about(self) -> tuple[Plan, Any]:
+    def _plan_and_space(self) -> tuple[Plan, Any]:
         kind = jax.tree.structure(self)
-        if kind not in _known:
+        if kind not in _plans:
             original = self._original
             with precision(self.dtype):
                 fields, _ = models.fields_read_by(original, self.dtype, self._read)
@@ -147,8 +147,8 @@ class Simulation(Environment[S]):
                 num_threads=self.num_threads,
                 derivatives=self.derivatives,
             )
-            _known[kind] = plan, unbounded(observation)
-        return _known[kind]
+            _plans[kind] = plan, unbounded(observation)
+        return _plans[kind]
 
     @property
     @abc.abstractmethod
