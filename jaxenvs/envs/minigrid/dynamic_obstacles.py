@@ -35,9 +35,9 @@ class DynamicObstacles(SquareGrid):
     Time limit: 4 * size**2 steps
 
     Before the agent acts, each ball moves to a random empty cell next to it, which may be diagonal,
-    if there is one. minigrid draws up to 101 cells for a ball, so it stays with a probability of
-    7e-6 even if one cell is empty. There are at most `size / 2` balls, or `size / 2 + 1` if
-    `n_obstacles` is not larger.
+    if there is one. In minigrid, which draws up to 101 cells for a ball, it stays with a
+    probability of 7e-6 even if one cell is empty. There are at most `size / 2` balls, or
+    `size / 2 + 1` if `n_obstacles` is not larger.
     """
 
     see_through_walls: bool = struct.static(True)
@@ -79,7 +79,7 @@ class DynamicObstacles(SquareGrid):
         return self.make_state(grid, x, y, direction, task=Obstacles(x=columns, y=rows))
 
     def draw(self, state: MiniGridState, key: chex.PRNGKey) -> Obstacles:
-        """Draws where the balls move to."""
+        """Draws the next cells of the balls."""
         rng, grid, places = RandomStream(key), state.grid, []
         agent = at(grid, (state.x, state.y))
         for i in range(len(state.task.x)):

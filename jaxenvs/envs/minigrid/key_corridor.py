@@ -15,7 +15,7 @@ class KeyCorridor(PickUp):
     """Find a key in the rooms beside a corridor, unlock the right room, and pick up the ball in it.
 
     Mission: "pick up the red ball", or another color
-    Start: a corridor with rooms at both sides; the ball in a locked room to the right, its key in a
+    Start: a corridor with rooms on both sides; the ball in a locked room to the right, its key in a
         room to the left; other doors of random colors until all rooms are connected; the agent in
         the middle of the corridor's rooms
     Terminates: after the ball is picked up

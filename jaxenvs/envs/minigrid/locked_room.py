@@ -11,11 +11,11 @@ from jaxenvs.envs.minigrid.level import MiniGridState, SquareGrid
 
 
 class LockedRoom(SquareGrid):
-    """Find the key to the locked one of six rooms, and walk to the goal in it.
+    """Find the key to the locked room, one of six, and walk to the goal in it.
 
     Mission: "get the red key from the blue room, unlock the red door and go to the goal", or other
         colors
-    Start: three rooms at each side of a hallway, with doors of different colors; the goal in one of
+    Start: three rooms on each side of a hallway, with doors of different colors; the goal in one of
         them, which is locked, and its key in another one; the agent in the hallway
     Terminates: at the goal
     Time limit: 10 * size steps

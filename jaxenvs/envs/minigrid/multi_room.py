@@ -21,7 +21,7 @@ MOST_PROPOSALS = 100_000
 
 @chex.dataclass(frozen=True)
 class Chain:
-    """The rooms that have been placed, and how often the next one did not fit."""
+    """The rooms that are placed, and how often the next one did not fit."""
 
     number: jax.Array  # int32[]
     tries: jax.Array  # int32[]
@@ -38,9 +38,8 @@ class MultiRoom(MiniGrid):
     Terminates: at the goal
     Time limit: 20 * max_num_rooms steps
 
-    minigrid places rooms at random, tries up to eight times for each next one, and starts again
-    with the first one until the chain is complete. So does this; at most 100,000 rooms are tried,
-    of which a level needs about 100.
+    As in minigrid, a room that does not fit is drawn again, and after eight failures the whole
+    chain is. A level needs about 100 draws; there are at most 100,000.
     """
 
     width: int = struct.static(25)  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -114,7 +113,7 @@ class MultiRoom(MiniGrid):
         return loops.while_loop(is_incomplete, propose, (empty_chain, jnp.int32(0)))[0].rooms
 
     def _propose(self, chain: Chain, rng: RandomStream) -> Chain:
-        """Adds a random room if it fits; starts again after eight that do not."""
+        """Adds a random room if it fits. After eight that do not, starts again."""
         is_first = chain.number == 0
         left, top, width, height = chain.rooms[chain.number - 1, :4]
         exit_side = (chain.side + 1 + rng.integer(0, 3)) % 4
