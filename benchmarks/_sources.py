@@ -1,10 +1,10 @@
 """The sources of an environment's rules, as a digest that certificates hold.
 
 A certificate whose digest differs from that of the sources is stale: `python -m benchmarks.certify`
-makes it again. The digest covers the module of the class and all modules of `jaxenvs.envs` that it
-imports, without comments, docstrings, rendering, and imports of other modules, which may move. That
-of a certificate of MJX covers the modules of this engine, too; the tests compare every task in C
-MuJoCo with its reference.
+makes it again. The digest covers the module of the class and all modules of `jaxenvs.envs` and
+`jaxenvs.physics.box2d` that it imports, without comments, docstrings, rendering, and imports of
+other modules, which may move. That of a certificate of MJX covers the modules of this engine, too;
+the tests compare every task in C MuJoCo with its reference.
 """
 
 import ast
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MJX = "jaxenvs.physics.mjx"
-FOLLOWED = "jaxenvs.envs", MJX
+FOLLOWED = "jaxenvs.envs", "jaxenvs.physics.box2d", MJX
 Read = Callable[[str], str | None]  # the path of a file, relative to the root -> its text, if any
 
 

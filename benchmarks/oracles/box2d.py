@@ -16,9 +16,9 @@ from benchmarks.oracles import Oracle, RecordingGenerator
 from jaxenvs.core import Environment
 from jaxenvs.envs.box2d import BipedalWalkerState, LunarLanderState
 from jaxenvs.envs.box2d import bipedal_walker as walker
-from jaxenvs.envs.box2d._slots import PART, RANK
-from jaxenvs.envs.box2d.engine import WorldState
 from jaxenvs.envs.box2d.lunar_lander import StartDraws
+from jaxenvs.physics.box2d.engine import WorldState
+from jaxenvs.physics.box2d.slots import PART, RANK
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""Engines that simulate models of MuJoCo: C MuJoCo, MJX, and MJX-Warp.
+"""Physics engines: C MuJoCo, MJX, and MJX-Warp for models of MuJoCo, and `box2d`.
 
-An engine is a module with the functions `start`, `step`, and `place`. They take a
+An engine for MuJoCo is a module with the functions `start`, `step`, and `place`. They take a
 `models.Plan`, which says what a task needs, and return a `models.Simulated`.
 """
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from jaxenvs import loops, spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.box2d._geometry import polygon
-from jaxenvs.envs.box2d._ground import Ground, Terrain
-from jaxenvs.envs.box2d._joints import Joint
-from jaxenvs.envs.box2d.engine import TIME_STEP, Body, World, WorldState
+from jaxenvs.physics.box2d.engine import TIME_STEP, Body, World, WorldState
+from jaxenvs.physics.box2d.geometry import polygon
+from jaxenvs.physics.box2d.ground import Ground, Terrain
+from jaxenvs.physics.box2d.joints import Joint
 from jaxenvs.rendering import raster
 from jaxenvs.spaces.validation import check_action_shape
 

@@ -1,16 +1,16 @@
-"""Box2D's rigid bodies, as far as Gymnasium's tasks need them.
+"""The part of Box2D's rigid-body engine that Gymnasium's tasks use.
 
-A world has a few polygons, joined by hinges with motors and limits, over a ground of edges and
-boxes. Contacts keep their impulses from step to step. Motion is continuous, so nothing falls
-through the ground. A world at rest for half a second falls asleep.
+A world is a few polygons, connected by revolute joints with motors and limits, above a ground of
+edges and boxes. Contacts are warm-started with the impulses of the last step. Collision detection
+is continuous, so nothing falls through the ground. A world at rest for half a second falls asleep.
 
-Left out, because no task needs it: restitution, contacts between moving bodies, other shapes and
-joints, and islands, because the bodies of a world are connected.
+Restitution, contacts between moving bodies, and other shapes and joints are left out because no
+task needs them. There are no islands because all bodies of a world are connected.
 
-Worlds are solved in batches. All move as if they were in the air; then those near the ground, those
-that touch it, and bodies that hit it are gathered and moved as they should. A world's motion does
-not depend on the batch. It is that of Box2D to rounding: operations have Box2D's order, and
-iterations end early only where the remaining ones change nothing.
+Worlds are solved in batches. First, all move as if they were in the air. Then worlds near the
+ground, worlds that touch it, and bodies that hit it are gathered, and their motion is corrected. A
+world's motion does not depend on the batch. It equals Box2D's up to rounding: operations have
+Box2D's order, and iterations stop early only when the remaining ones would change nothing.
 
 Source: E. Catto, Box2D 2.3, as pybox2d 2.3.10: b2World.cpp, b2Island.cpp, b2DynamicTree.cpp.
 """
@@ -27,8 +27,8 @@ import numpy as np
 
 from jaxenvs import loops
 from jaxenvs._cpu.chunks import overwrite_where
-from jaxenvs.envs.box2d._contacts import Contacts, prepare_contacts
-from jaxenvs.envs.box2d._geometry import (
+from jaxenvs.physics.box2d.contacts import Contacts, prepare_contacts
+from jaxenvs.physics.box2d.geometry import (
     LINEAR_SLOP,
     SKIN,
     Array,
@@ -40,11 +40,11 @@ from jaxenvs.envs.box2d._geometry import (
     sub,
     transform_at,
 )
-from jaxenvs.envs.box2d._ground import MARGIN, NO_CONTACT, Ground, Terrain
-from jaxenvs.envs.box2d._impact import Sweep
-from jaxenvs.envs.box2d._impulses import Mass
-from jaxenvs.envs.box2d._joints import INACTIVE, Joint, gather, limit_states, prepare_joints
-from jaxenvs.envs.box2d._lanes import (
+from jaxenvs.physics.box2d.ground import MARGIN, NO_CONTACT, Ground, Terrain
+from jaxenvs.physics.box2d.impact import Sweep
+from jaxenvs.physics.box2d.impulses import Mass
+from jaxenvs.physics.box2d.joints import INACTIVE, Joint, gather, limit_states, prepare_joints
+from jaxenvs.physics.box2d.lanes import (
     chunk_of,
     in_batches,
     join_bodies,
@@ -53,14 +53,14 @@ from jaxenvs.envs.box2d._lanes import (
     rows_at,
     split_bodies,
 )
-from jaxenvs.envs.box2d._manifolds import Manifold
-from jaxenvs.envs.box2d._slots import COUNT, RANK, in_order, last_event, read, update, write
-from jaxenvs.envs.box2d._solver import solve_positions, solve_velocities, warm_start
+from jaxenvs.physics.box2d.manifolds import Manifold
+from jaxenvs.physics.box2d.slots import COUNT, RANK, in_order, last_event, read, update, write
+from jaxenvs.physics.box2d.solver import solve_positions, solve_velocities, warm_start
 
 TIME_STEP = 1 / 50  # s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
-WIDE_CHUNK = 256  # worlds, from which on the processor's time grows with their number
-FIRST_ITERATIONS = 12  # before worlds that still change are gathered
+WIDE_CHUNK = 256  # worlds; a smaller chunk takes the same time
+FIRST_ITERATIONS = 12  # before the worlds that still change are gathered
 BAUMGARTE, BAUMGARTE_OF_IMPACT = 0.2, 0.75  # shares of an overlap that an iteration corrects
 MAX_IMPACTS = 8  # of a contact in one step
 MAX_TRANSLATION, MAX_ROTATION = 2.0, 0.5 * np.pi  # m and rad in one step
@@ -70,11 +70,11 @@ _SURFACE = 10  # numbers that describe a manifold to the solver
 
 
 class Body(NamedTuple):
-    """A polygon that moves."""
+    """A moving polygon."""
 
     polygon: Polygon
     density: float  # kg/m^2
-    friction: float  # of it and the ground together
+    friction: float  # of the body and the ground, mixed as in Box2D
 
     @property
     def mass(self) -> Mass:
@@ -83,11 +83,11 @@ class Body(NamedTuple):
         return Mass(1 / (density * polygon.area), 1 / (density * polygon.inertia))
 
     def origin(self, row: Array) -> Vector:
-        """Returns where the body's origin is, given its row of `WorldState.bodies`."""
+        """Returns the position of the body's origin, given its row of `WorldState.bodies`."""
         return place_body((row[0], row[1]), row[2], tuple(self.polygon.center)).origin
 
     def corners(self, row: Array, scale: float) -> list[Vector]:
-        """Returns the polygon's corners in a picture with this many pixels per meter."""
+        """Returns the polygon's corners in pixels, with `scale` pixels per meter."""
         x, y, angle = row[:3]
         sin, cos = jnp.sin(angle), jnp.cos(angle)
         corners = self.polygon.vertices[: self.polygon.number] - self.polygon.center
@@ -101,15 +101,15 @@ class Body(NamedTuple):
 class WorldState:
     """The state of a world with B bodies, J joints, and K contacts per body."""
 
-    bodies: jax.Array  # float32[B, 6]: x, y of the center of mass, angle, and their velocities
+    bodies: jax.Array  # float32[B, 6]: x and y of the center of mass, angle, and their velocities
     boxes: jax.Array  # float32[B, 4]: low x, low y, high x, high y of a box around each body
     joints: jax.Array  # float32[J, 4]: impulses along x and y, of the limit, and of the motor
     limits: jax.Array  # int32[J]: 0, 1 at the lower limit, 2 at the upper one
-    # int32[B, K, 5]: the part of the ground; how many of the contacts are older, -1 without a
-    # contact; how many points touch; what they are made of.
+    # int32[B, K, 5]: the part of the ground; the number of older contacts, or -1 without a contact;
+    # the number of touching points; the ids of both points.
     contacts: jax.Array
-    impulses: jax.Array  # float32[B, K, 4]: normal ones of two points, and tangential ones
-    touches: jax.Array  # bool[B]: whether the last event of a body's contacts was a beginning
+    impulses: jax.Array  # float32[B, K, 4]: two normal and two tangential ones
+    touches: jax.Array  # bool[B]: whether the body's last contact event was a beginning
     began: jax.Array  # bool[B]: whether a contact began in the last step
     idle: jax.Array  # float32[B]: s at rest
     is_awake: jax.Array  # bool[]
@@ -129,10 +129,10 @@ class World:
 
         Args:
             bodies: the bodies.
-            joints: in the order in which they are solved.
+            joints: the joints, in the order in which they are solved.
             ground: the kind of ground.
-            stands: whether most worlds touch the ground most of the time. Then all are solved with
-                contacts; otherwise, those near the ground are gathered.
+            stands: whether most worlds touch the ground most of the time. If so, all are solved
+                with contacts; otherwise, only those near the ground are.
         """
         self.bodies, self.joints, self.ground = tuple(bodies), tuple(joints), ground
         self.stands = stands
@@ -142,7 +142,7 @@ class World:
         self._drop = in_batches(self._drop_all)
 
     def start(self, places: Array) -> WorldState:
-        """Returns bodies at rest at float32[B, 3]: x and y of their origins, and angles."""
+        """Returns bodies at rest at places float32[B, 3]: x and y of their origins, and angles."""
         number = len(self.bodies)
         x, y, angle = places.T
         center = self._shape().center
@@ -172,21 +172,21 @@ class World:
         speeds: Array,
         torques: Array,
     ) -> WorldState:
-        """Moves the world by a time step.
+        """Advances the world by a time step.
 
         Args:
             state: the state.
             terrain: the ground.
-            acceleration: float32[B, 3], by gravity and other forces.
-            speeds: float32[J], rad/s, of the motors.
-            torques: float32[J], N m, the most that the motors can do.
+            acceleration: float32[B, 3], m/s^2 and rad/s^2, due to gravity and other forces.
+            speeds: float32[J], rad/s, target speeds of the motors.
+            torques: float32[J], N m, maximum torques of the motors.
         """
         return self._step(state, terrain, acceleration, speeds, torques)
 
     def fly(
         self, state: WorldState, acceleration: Array, speeds: Array, torques: Array
     ) -> WorldState:
-        """Moves a world that is far from the ground, which takes less time than `step`."""
+        """Advances a world that is far from the ground. Faster than `step`."""
         return self._fly(state, acceleration, speeds, torques)
 
     def drop(
@@ -197,11 +197,14 @@ class World:
         speeds: Array,
         torques: Array,
     ) -> WorldState:
-        """Moves a world without contacts, which may hit the ground. It compiles sooner."""
+        """Advances a world without contacts that may hit the ground.
+
+        Compiles faster than `step`.
+        """
         return self._drop(state, terrain, acceleration, speeds, torques)
 
     def _step_all(self, state: WorldState, terrain: Terrain, *forces: Array) -> WorldState:
-        """Moves worlds [N, ...]."""
+        """Advances worlds [N, ...]."""
         number, bodies = state.touches.shape
         chunk = self._chunk_of(number)
         if self.stands:
@@ -235,14 +238,14 @@ class World:
         return self._land(state, moved, is_near, terrain)
 
     def _drop_all(self, state: WorldState, terrain: Terrain, *forces: Array) -> WorldState:
-        """Moves worlds [N, ...] without contacts, which may hit the ground."""
+        """Advances worlds [N, ...] without contacts that may hit the ground."""
         moved = self._fly_all(state, *forces)
         return self._land(state, moved, jnp.ones(len(moved.is_awake), bool), terrain)
 
     def _land(
         self, state: WorldState, moved: WorldState, is_near: Array, terrain: Terrain
     ) -> WorldState:
-        """Finds contacts after a motion, and moves back what went through the ground."""
+        """Finds contacts after a motion, and moves bodies back that went through the ground."""
         contacts, impulses, may_hit = overwrite_where(
             lambda params, indices: self._settle(*rows_at(params, indices)),
             self._chunk_of(len(is_near)),
@@ -258,14 +261,14 @@ class World:
         return max(chunk, WIDE_CHUNK) if self.stands and chunk is not None else chunk
 
     def _fly_all(self, state: WorldState, *forces: Array) -> WorldState:
-        """Moves worlds [N, ...] without contacts."""
+        """Advances worlds [N, ...] without contacts."""
         number, bodies = state.touches.shape
         none = jnp.zeros((0, bodies, 4, number), jnp.float32)
         state = replace(state, began=jnp.zeros_like(state.began))
         return self._move(state, forces, None, none)[0]
 
-    # In the following, arrays of bodies are [B, ..., L] and those of contacts [K, B, L], with lanes
-    # last, so that operations use all of the processor's vectors.
+    # Below, arrays of bodies are [B, ..., L] and arrays of contacts [K, B, L]. Lanes are last, so
+    # that operations fill the processor's vector registers.
 
     def _shape(self) -> Shape:
         """Returns the polygons, [B, 1]."""
@@ -284,20 +287,20 @@ class World:
         )
 
     def _surface_of_bodies(self) -> tuple[Mass, Array]:
-        """Returns masses and frictions, [B, 1]."""
+        """Returns the bodies' masses and frictions, [B, 1]."""
         rows = [(*body.mass, body.friction) for body in self.bodies]
         linear, angular, friction = jnp.asarray(np.asarray(rows, np.float32).T[:, :, None])
         return Mass(linear, angular), friction
 
     def _transform(self, position: Array) -> Transform:
-        """Returns where bodies at [B, 3, L] are."""
+        """Returns the transforms of bodies at positions [B, 3, L]."""
         x, y, angle = position[:, 0], position[:, 1], position[:, 2]
         return transform_at((x, y), angle, self._shape().center)
 
     def _move(
         self, state: WorldState, forces: Any, contacts: Contacts | None, impulses: Array
     ) -> tuple[WorldState, Array]:
-        """Moves worlds [N, ...] with contacts and their impulses, which it returns, too."""
+        """Advances worlds [N, ...] with contacts. Returns them and the contacts' impulses."""
         acceleration, speeds, torques = forces
         position, velocity = split_bodies(state.bodies)
         velocity = velocity + TIME_STEP * jnp.moveaxis(acceleration, 0, -1)
@@ -362,15 +365,15 @@ class World:
         return new, impulses
 
     def _may_meet(self, old: WorldState, new: WorldState, terrain: Terrain) -> Array:
-        """Returns bool[N], whether worlds have contacts, or may have after a motion."""
+        """Returns bool[N], whether worlds have contacts or may have some after a motion."""
         has_contact = (old.contacts[..., RANK] >= 0) | (old.contacts[..., COUNT] > 0)
         return jnp.any(has_contact, axis=(1, 2)) | self.ground.is_near(new.boxes, terrain)
 
     def _meet(self, state: WorldState, terrain: Terrain) -> Any:
         """Finds where bodies touch the ground.
 
-        Returns what changes in the state, the manifolds as float32[N, R], and bool[N], whether any
-        body touches the ground. The contacts are in the order in which they are solved.
+        Returns the changed fields of the state, the manifolds as float32[N, R], and bool[N],
+        whether any body touches the ground. Contacts are in the order in which they are solved.
         """
         slots = read(state.contacts, state.impulses)
         position, _ = split_bodies(state.bodies)
@@ -386,13 +389,13 @@ class World:
         return changed, rows, jnp.any(slots.number > 0, axis=(0, 1))
 
     def _pattern(self, contacts: Array) -> Array:
-        """Returns int32[N]: numbers that are close for worlds that touch the ground alike."""
+        """Returns int32[N], numbers that are close for worlds with similar contacts."""
         counts = jnp.sum(contacts[..., COUNT] > 0, axis=2, dtype=jnp.int32)
         digits = (self.ground.slots + 1) ** np.arange(len(self.bodies), dtype=np.int32)[::-1]
         return jnp.sum(counts * digits[None], axis=1, dtype=jnp.int32)
 
     def _press(self, state: WorldState, forces: Any, impulses: Array, rows: Array) -> Any:
-        """Moves worlds that touch the ground. Returns them and the impulses of the contacts."""
+        """Advances worlds that touch the ground. Returns them and the contacts' impulses."""
         shape = _SURFACE, self.ground.slots, len(self.bodies), len(rows)
         on_ground, *vectors, count = jnp.unstack(rows.T.reshape(shape))
         normal, plane, one, two = zip(vectors[::2], vectors[1::2], strict=True)
@@ -419,7 +422,7 @@ class World:
     def _hit(
         self, old: WorldState, state: WorldState, may_hit: Array, terrain: Terrain
     ) -> WorldState:
-        """Moves bodies [N, B] back to where they hit the ground, and on from there."""
+        """Moves bodies [N, B] back to where they hit the ground, and onward from there."""
         number, bodies = may_hit.shape
         names = "bodies", "boxes", "contacts", "impulses", "touches", "began"
 
@@ -443,13 +446,13 @@ class World:
     def _bounce(
         self, rows: dict[str, Array], old: Array, terrain: Terrain, bodies: Array
     ) -> dict[str, Array]:
-        """Lets bodies [P, ...] hit the ground, as often as they do. Joints do not hold for this.
+        """Lets bodies [P, ...] hit the ground, until they no longer do. Joints are ignored.
 
         Args:
-            rows: their part of the state.
-            old: float32[P, 6], their state before the step.
-            terrain: of P worlds.
-            bodies: int32[P], which bodies they are.
+            rows: the bodies' part of the state.
+            old: float32[P, 6], the bodies before the step.
+            terrain: the terrain of P worlds.
+            bodies: int32[P], the indices of the bodies.
         """
         shape, mass, friction = jax.tree.map(
             lambda x: x[:, 0][bodies][None], (self._shape(), *self._surface_of_bodies())
@@ -469,7 +472,7 @@ class World:
             times = jnp.where(counts, jnp.minimum(times, 1), 1)
             impact = times.min(axis=(0, 1))
             hits = impact <= 1 - 10 * np.finfo(np.float32).eps
-            # The contact that is first in time, or the newest of those, is solved first.
+            # The earliest contact is solved first; of several, the newest.
             is_earliest = (times == impact[None, None]) & hits[None, None]
             rank = jnp.where(is_earliest, slots.rank, -1).max(axis=0, keepdims=True)
             is_first = is_earliest & (slots.rank == rank)
@@ -540,7 +543,7 @@ class World:
     def _solve_impact(
         self, contacts: Contacts, place: Array, velocity: Array
     ) -> tuple[Array, Array]:
-        """Returns places and velocities [1, 3, P] after impacts at `place`, float32[3, P]."""
+        """Returns positions and velocities [1, 3, P] after impacts at `place`, float32[3, P]."""
         lanes = place.shape[-1]
         placed, _ = solve_positions(
             None, contacts, place[None], BAUMGARTE_OF_IMPACT, 1.5 * LINEAR_SLOP, 20
@@ -556,7 +559,7 @@ class World:
 
 
 def _integrate(position: Array, velocity: Array, time: Any) -> tuple[Array, Array]:
-    """Moves bodies [B, 3, L], which are slowed down if they are too fast."""
+    """Moves bodies [B, 3, L], whose velocities are limited."""
     linear, spin = velocity[:, :2], velocity[:, 2:]
     distance = jnp.sqrt(jnp.sum((time * linear) ** 2, axis=1, keepdims=True))
     linear = jnp.where(distance > MAX_TRANSLATION, linear * (MAX_TRANSLATION / distance), linear)
@@ -567,7 +570,7 @@ def _integrate(position: Array, velocity: Array, time: Any) -> tuple[Array, Arra
 
 
 def _box(shape: Shape, at: Transform) -> Array:
-    """Returns [B, 4, L], the boxes of polygons."""
+    """Returns the bounding boxes of polygons, [B, 4, L]."""
     corners = [at(vertex) for vertex in shape.vertices]
     low = [functools.reduce(jnp.minimum, [c[i] for c in corners]) - SKIN / 2 for i in range(2)]
     high = [functools.reduce(jnp.maximum, [c[i] for c in corners]) + SKIN / 2 for i in range(2)]
@@ -575,7 +578,7 @@ def _box(shape: Shape, at: Transform) -> Array:
 
 
 def _sync(shape: Shape, boxes: Array, start: Transform, end: Transform) -> Array:
-    """Returns boxes [B, 4, L] after a motion: larger ones, ahead, where bodies left theirs."""
+    """Returns boxes [B, 4, L] after a motion. Those that bodies left are extended ahead."""
     first, second = _box(shape, start), _box(shape, end)
     low = jnp.minimum(first[:, :2], second[:, :2])
     high = jnp.maximum(first[:, 2:], second[:, 2:])

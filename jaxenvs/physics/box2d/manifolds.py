@@ -1,4 +1,4 @@
-"""Where polygons touch the parts of a ground.
+"""The points at which polygons touch the parts of a ground.
 
 Source: E. Catto, Box2D 2.3: b2CollideEdge.cpp, b2CollidePolygon.cpp, b2Collision.cpp.
 """
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs._cpu.barrier import behind_barrier
-from jaxenvs.envs.box2d._geometry import (
+from jaxenvs.physics.box2d.geometry import (
     SKIN,
     Array,
     Shape,
@@ -31,22 +31,21 @@ from jaxenvs.envs.box2d._geometry import (
 class Manifold(NamedTuple):
     """Up to two points at which a polygon touches a part of the ground.
 
-    They lie on a face of the ground or on one of the polygon. In the first case, `normal` and
-    `plane` are in the world and `points` in the polygon's coordinates; in the second, the other way
-    round.
+    They lie on a face of the ground or of the polygon. In the first case, `normal` and `plane` are
+    in the world's coordinates and `points` in the polygon's; in the second, the other way around.
     """
 
     on_ground: Array  # bool
     normal: Vector
     plane: Vector  # a point of the face
     points: tuple[Vector, Vector]
-    ids: tuple[Array, ...]  # int32, the features that make each point
+    ids: tuple[Array, ...]  # int32, of the features that make up each point
     number: Array  # int32, 0 to 2
 
     def place(self, at: Transform) -> tuple[Vector, list[tuple[Vector, Vector, Array]]]:
         """Returns the normal from the ground to the polygon and, in the world, each point.
 
-        A point has its place, the normal of its face, and its distance from the face.
+        A point is its place, the normal of its face, and its distance from the face.
         """
         outward = choose(self.on_ground, self.normal, at.rotate(self.normal))
         plane = choose(self.on_ground, self.plane, at(self.plane))
@@ -67,7 +66,7 @@ class _Point(NamedTuple):
 
 
 def collide_edge(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold:
-    """Returns where polygons touch edges from `start` to `end`. All arrays have the same shape."""
+    """Returns where polygons touch edges from `start` to `end`. Arrays have equal shapes."""
     vertices, normals = shape.place(at)
 
     def face_edge(at: Transform) -> tuple[Vector, Array]:
@@ -79,7 +78,7 @@ def collide_edge(start: Vector, end: Vector, shape: Shape, at: Transform) -> Man
     normal, is_front = behind_barrier(face_edge, at)
 
     def separate(normal: Vector) -> tuple[Array, Array, Array]:
-        """Returns whether a normal separates both, whether the edge's does best, and a face."""
+        """Returns whether any normal separates both, whether the edge's is best, and a face."""
         of_edge, of_polygon, least = jnp.inf, -jnp.inf, jnp.inf
         best = facing = jnp.zeros_like(is_front, jnp.int32)
         for i, (vertex, outward) in enumerate(zip(vertices, normals, strict=True)):
@@ -222,8 +221,8 @@ def _climb(
 ) -> tuple[Array, Array]:
     """Returns the face with the largest separation, and the separation.
 
-    As in Box2D, the search starts with the face that looks most toward the other polygon and goes
-    on to neighbors while they are better.
+    As in Box2D, the search starts with the face that points most toward the other polygon, and
+    continues to neighbors while they are better.
     """
     most, face = -jnp.inf, jnp.zeros_like(number)
     for i, alignment in enumerate(alignments):
@@ -260,9 +259,9 @@ def _clip_between(
     Args:
         segment: the segment.
         face: the ends of the face.
-        outward: its normal.
-        corners: the numbers of its ends.
-        slack: m, by which it is longer at both ends.
+        outward: the normal of the face.
+        corners: the numbers of the ends of the face.
+        slack: m, by which the face is extended at both ends.
     """
     side = outward[1], -outward[0]
     segment, is_left = _clip(segment, side, dot(side, face[0]) + slack, corners[0])
@@ -285,13 +284,13 @@ def _finish(
 
     Args:
         points: the ends of the incident segment.
-        kinds: added to the ids of points, by which of their features is a face.
+        kinds: added to the ids of points; tell which of their features is a face.
         is_touching: bool, whether there is anything to keep.
         on_ground: bool, whether the reference face is the ground's, otherwise the polygon's.
         front: a point of the reference face, in the world.
-        normals: of the face: in the world; in the polygon's coordinates, if it is the polygon's.
+        normals: of the face, in the world's coordinates and in the polygon's.
         planes: points of the face, likewise.
-        at: where the polygon is.
+        at: the transform of the polygon.
     """
     is_near = [dot(normals[0], sub(point.place, front)) <= SKIN for point in points]
     places, ids = [], []
@@ -315,7 +314,7 @@ def _finish(
 def _clip(
     segment: tuple[_Point, _Point], side: Vector, offset: Array, vertex: Array
 ) -> tuple[tuple[_Point, _Point], Array]:
-    """Returns the part of a segment behind a line, ordered as in Box2D, and if there is one."""
+    """Returns the part of a segment behind a line, in Box2D's order, and whether there is one."""
     one, two = segment
     distances = dot(side, one.place) - offset, dot(side, two.place) - offset
     crosses = distances[0] * distances[1] < 0

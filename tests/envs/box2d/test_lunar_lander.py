@@ -4,7 +4,6 @@ import functools
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.envs.box2d import lunar_lander
@@ -13,9 +12,6 @@ import jaxenvs
 from benchmarks.certify import SIGNIFICANCE, same_distribution
 from benchmarks.oracles.box2d import LunarLanderOracle, pilot
 from jaxenvs.envs.box2d import LunarLander
-from jaxenvs.envs.box2d._impact import Sweep, time_of_impact
-from jaxenvs.envs.box2d._lanes import in_batches
-from jaxenvs.envs.box2d.lunar_lander import WORLD
 from jaxenvs.errors import ActionError
 from tests.ids import physics_ids
 
@@ -122,13 +118,6 @@ def test_steps_do_not_depend_on_the_batch():
         np.testing.assert_allclose(found.observation, timestep.observation[t, n], atol=1e-6)
 
 
-def test_nested_batches_are_one_batch():
-    scale = in_batches(lambda rows, factor: rows * factor[:, None])
-    rows, factors = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4), np.float32([2, 3, 5])
-    found = jax.jit(jax.vmap(jax.vmap(scale), (0, None)))(rows, factors)
-    np.testing.assert_array_equal(found, rows * factors[:, None])
-
-
 @pytest.mark.slow
 def test_nothing_falls_through_the_ground():
     state, *_ = landings()
@@ -142,26 +131,6 @@ def test_nothing_falls_through_the_ground():
     ).reshape(x.shape[0], 3, -1)
     inside = (x > 0) & (x < 20)
     assert np.all((y - ground.transpose(0, 2, 1) > 0)[inside])
-
-
-@jax.jit
-def impact(start, end, turn):
-    """Returns when a leg that moves from `start` to `end` hits an edge from (0, 0) to (2, 0)."""
-    shape = jax.tree.map(lambda x: x[1:2, :, None], WORLD._shape())
-    one = jnp.ones((1, 1, 1), jnp.float32)
-    start, end = (tuple(c * one for c in point) for point in (start, end))
-    sweep = Sweep(start, 0 * one, end, turn * one, shape.center)
-    return time_of_impact([(0 * one, 0 * one), (2 * one, 0 * one)], shape, sweep)
-
-
-def test_impacts_are_found_even_within_a_step():
-    half = 8 / 30  # m, from a leg's center to its lower side
-    assert impact((1.0, 1.0), (1.0, 0.5), 0.0) == 1  # stops above
-    time = impact((1.0, 1.0), (1.0, -1.0), 0.0)  # passes through
-    assert abs(1 - 2 * time - half - 0.005) < 0.002
-    assert impact((1.0, 1.0), (3.0, 1.0), 0.0) == 1
-    # A leg that overlaps has no first time.
-    assert impact((0.1, 0.1), (0.1, 0.1), 0.01) == 1
 
 
 def test_spaces_and_limits_are_those_of_gymnasium():

@@ -1,4 +1,4 @@
-"""The ground that bodies stand on, and which parts of it they may touch.
+"""The ground that bodies stand on, and the parts of it that they may touch.
 
 Source: E. Catto, Box2D 2.3: b2BroadPhase.cpp, b2ContactManager.cpp.
 """
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.envs.box2d._geometry import (
+from jaxenvs.physics.box2d.geometry import (
     SKIN,
     Array,
     Shape,
@@ -22,11 +22,11 @@ from jaxenvs.envs.box2d._geometry import (
     scale,
     sub,
 )
-from jaxenvs.envs.box2d._impact import TARGET, TOLERANCE, Sweep, time_of_impact
-from jaxenvs.envs.box2d._manifolds import Manifold, collide_box, collide_edge, corners_of_box
-from jaxenvs.envs.box2d._slots import COUNT, PART, RANK, Slots
+from jaxenvs.physics.box2d.impact import TARGET, TOLERANCE, Sweep, time_of_impact
+from jaxenvs.physics.box2d.manifolds import Manifold, collide_box, collide_edge, corners_of_box
+from jaxenvs.physics.box2d.slots import COUNT, PART, RANK, Slots
 
-MARGIN = 0.1  # m, by which boxes around bodies and parts are larger than what they contain
+MARGIN = 0.1  # m, by which boxes around bodies and parts are enlarged
 REACH = MARGIN + SKIN / 2  # m, from a part to the side of the box around it
 NO_CONTACT = np.asarray([-1, -1, 0, -1, -1], np.int32)
 
@@ -35,13 +35,13 @@ class Terrain(NamedTuple):
     """The ground of a world."""
 
     heights: Array  # float32[E + 1], m, at the ends of the edges
-    # float32[M, 4], m: low x, low y, high x, high y of boxes, from left to right; far away if
-    # there are fewer.
+    # float32[M, 4], m: low x, low y, high x, high y of boxes, from left to right; unused ones are
+    # far away.
     boxes: Any = None
 
 
 class Ground:
-    """A kind of ground: edges that lie side by side, and boxes.
+    """A kind of ground: edges side by side, and boxes.
 
     The parts of the ground have numbers: boxes come before edges. A body has slots for contacts
     with K neighboring parts, those for edges first. Arrays of slots are [K, B, L].
@@ -55,9 +55,9 @@ class Ground:
         Args:
             edges: E, the number of edges.
             width: m, the width of each, from x = 0.
-            edge_slots: how many neighboring edges a body can touch.
+            edge_slots: the number of neighboring edges that a body can touch.
             boxes: M, the largest number of boxes.
-            box_slots: how many neighboring boxes a body can touch.
+            box_slots: the number of neighboring boxes that a body can touch.
         """
         self.edges, self.width, self.edge_slots = edges, width, edge_slots
         self.boxes, self.box_slots = boxes, box_slots
@@ -65,7 +65,7 @@ class Ground:
         self.columns = np.float32(np.arange(edges + 1) * width)  # x of the ends of the edges
 
     def is_near(self, bounds: Array, terrain: Terrain) -> Array:
-        """Returns bool[N], whether one of the boxes [N, B, 4] around bodies could meet an edge."""
+        """Returns bool[N], whether any of the boxes [N, B, 4] around bodies could meet an edge."""
         low_x, low_y, high_x, _ = jnp.unstack(bounds, axis=-1)
         first = jnp.floor((low_x.min(axis=1) - REACH) / self.width).astype(jnp.int32)
         last = jnp.floor((high_x.max(axis=1) + REACH) / self.width).astype(jnp.int32) + 1
@@ -79,14 +79,14 @@ class Ground:
     ) -> tuple[Array, Array]:
         """Gives slots to the parts whose boxes meet those around bodies; others lose theirs.
 
-        Of parts that come together, the one with the larger number is the newer one.
+        Of parts that get a slot at the same time, the one with the larger number is newer.
 
         Args:
             bounds: float32[N, B, 4], boxes around bodies.
-            x: float32[N, B], m, of the bodies.
+            x: float32[N, B], m, x of the bodies.
             contacts: int32[N, B, K, 5].
             impulses: float32[N, B, K, 4].
-            terrain: of N worlds.
+            terrain: the terrain of N worlds.
         """
         number, exists, box = self._neighbors(bounds, x, terrain)
         low_x, low_y, high_x, high_y = jnp.unstack(bounds[..., None, :], axis=-1)
@@ -107,7 +107,7 @@ class Ground:
         contacts = jnp.where(is_kept[..., None], contacts, NO_CONTACT)
         columns = jnp.stack([number, is_older.sum(axis=-1, dtype=jnp.int32)], axis=-1)
         columns = jnp.where(meets[..., None], columns, -1)
-        # The next step ends a contact that is lost; until then, an empty slot keeps its points.
+        # The next step ends a lost contact; until then, an empty slot keeps its points.
         lost = jnp.any(is_lost, axis=-1)[..., None] & ~meets
         count = jnp.where(lost, 1, contacts[..., COUNT])[..., None]
         contacts = jnp.concatenate([columns, count, contacts[..., COUNT + 1 :]], axis=-1)
@@ -147,7 +147,7 @@ class Ground:
             (box_number, box_number == index, tuple(boxes)),
         )
 
-    # In the following, arrays have lanes last.
+    # Below, arrays have lanes last.
 
     def _ends(self, number: Array, terrain: Terrain) -> tuple[Vector, Vector]:
         """Returns the ends of the edges with these numbers [..., L] in terrains of L worlds."""
@@ -205,10 +205,10 @@ class Ground:
             slots: the contacts.
             terrain: the terrain.
             shape: the polygons, [B, L].
-            ats: where they are before and after the motion.
-            turn: float32[B, L], rad, how far they turn.
+            ats: their transforms before and after the motion.
+            turn: float32[B, L], rad, their rotation.
         """
-        # Between, a corner may have been lower by the arc of the turn.
+        # In between, a corner may have been lower by the arc of the rotation.
         margin = TARGET + TOLERANCE + turn * turn / 6
         corners = [at(vertex) for vertex in shape.vertices for at in ats]
         found = False

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from jaxenvs.envs.box2d._geometry import Array, Vector, cross
+from jaxenvs.physics.box2d.geometry import Array, Vector, cross
 
 Motion = tuple[Array, Array, Array]  # x, y, and angle in lanes, or their velocities
 

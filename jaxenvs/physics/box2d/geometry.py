@@ -80,7 +80,7 @@ def place_body(center: Vector, angle: Array, local_center: Vector) -> Transform:
 
 
 def transform_at(center: Vector, angle: Array, local_center: Vector) -> Transform:
-    """Returns `place_body`, computed once for all of its uses."""
+    """Returns `place_body`, computed once for all uses."""
     return behind_barrier(
         lambda center, angle: place_body(center, angle, local_center), center, angle
     )
@@ -89,7 +89,7 @@ def transform_at(center: Vector, angle: Array, local_center: Vector) -> Transfor
 class Polygon(NamedTuple):
     """A convex polygon: float32[V, 2] each, counterclockwise.
 
-    Polygons of one world have equally many vertices: the last one is repeated.
+    Polygons of a world have equally many vertices: the last one of smaller ones is repeated.
     """
 
     vertices: np.ndarray
@@ -102,7 +102,7 @@ class Polygon(NamedTuple):
 
 
 def polygon(points: Sequence[tuple[float, float]], size: int) -> Polygon:
-    """Returns a polygon whose `points` are counterclockwise, with `size` vertices."""
+    """Returns a polygon with `size` vertices whose `points` are counterclockwise."""
     corners = np.asarray(points, np.float32)
     following = np.roll(corners, -1, axis=0)
     along = (following - corners).astype(np.float64)
@@ -128,7 +128,7 @@ def polygon(points: Sequence[tuple[float, float]], size: int) -> Polygon:
 
 
 class Shape(NamedTuple):
-    """Polygons in lanes: a vector for each vertex, as in `Polygon`."""
+    """Polygons in lanes: the arrays of `Polygon` as one vector per vertex."""
 
     vertices: tuple[Vector, ...]
     following: tuple[Vector, ...]
@@ -137,7 +137,7 @@ class Shape(NamedTuple):
     number: Array  # int32, the number of distinct vertices
 
     def place(self, at: Transform) -> tuple[list[Vector], list[Vector]]:
-        """Returns the vertices and the normals in the world, computed once for all uses."""
+        """Returns vertices and normals in the world, computed once for all uses."""
 
         def compute(at: Transform) -> tuple[list[Vector], list[Vector]]:
             return list(map(at, self.vertices)), list(map(at.rotate, self.normals))
@@ -146,7 +146,7 @@ class Shape(NamedTuple):
 
 
 def select(numbers: Sequence[Array], index: Array) -> Array:
-    """Returns the number with this index, per lane."""
+    """Returns the number with this index in each lane."""
     selected = numbers[0]
     for i, number in enumerate(numbers[1:], start=1):
         selected = jnp.where(index == i, number, selected)
@@ -154,13 +154,13 @@ def select(numbers: Sequence[Array], index: Array) -> Array:
 
 
 def pick(vectors: Sequence[Vector], index: Array) -> Vector:
-    """Returns the vector with this index, per lane."""
+    """Returns the vector with this index in each lane."""
     x, y = (select(numbers, index) for numbers in zip(*vectors, strict=True))
     return x, y
 
 
 def lowest(vectors: Sequence[Vector], direction: Vector) -> Array:
-    """Returns the index of the first vector that reaches the least far in a direction, int32."""
+    """Returns the index of the vector that extends least in a direction, int32; first if equal."""
     heights = [dot(vector, direction) for vector in vectors]
     least, index = heights[0], jnp.zeros_like(heights[0], jnp.int32)
     for i, height in enumerate(heights[1:], start=1):

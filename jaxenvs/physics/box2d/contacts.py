@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs._cpu.barrier import behind_barrier
-from jaxenvs.envs.box2d._geometry import (
+from jaxenvs.physics.box2d.geometry import (
     LINEAR_SLOP,
     SKIN,
     Array,
@@ -25,24 +25,24 @@ from jaxenvs.envs.box2d._geometry import (
     sub,
     transform_at,
 )
-from jaxenvs.envs.box2d._impulses import Mass, Motion, push, velocity_at
-from jaxenvs.envs.box2d._lanes import at_index
-from jaxenvs.envs.box2d._manifolds import Manifold
+from jaxenvs.physics.box2d.impulses import Mass, Motion, push, velocity_at
+from jaxenvs.physics.box2d.lanes import at_index
+from jaxenvs.physics.box2d.manifolds import Manifold
 
 MAX_LINEAR_CORRECTION = 0.2  # m
-MAX_CONDITION = 1000.0  # two points with a worse matrix count as one
+MAX_CONDITION = 1000.0  # two points with a worse matrix are solved as one
 
 
 class Contacts(NamedTuple):
     """Contacts of bodies with the ground, which does not move."""
 
-    mass: Mass  # of the bodies, [B, 1] or [B, L], as the next two
+    mass: Mass  # of the bodies, [B, 1] or [B, L], like the next two
     friction: Array
     local_center: Vector
     manifold: Manifold  # [K, B, L], those with points first
 
     def order(self) -> tuple[Array, Array, Array]:
-        """Returns how many pairs of a slot and a body any lane needs, their slots, and bodies."""
+        """Returns the number of (slot, body) pairs that any lane needs, their slots, and bodies."""
         slots, bodies, _ = self.manifold.number.shape
         is_needed = jnp.any(self.manifold.number > 0, axis=2).T.ravel()
         ends = jnp.cumsum(is_needed, dtype=jnp.int32)
@@ -86,7 +86,7 @@ def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
 
     def place(at: Transform) -> tuple[Vector, Vector, Vector]:
         normal, points = manifold.place(at)
-        # Contact is in the middle between both surfaces.
+        # The contact point is halfway between both surfaces.
         arm1, arm2 = (
             sub(add(place, scale(-0.5 * depth, outward)), (x, y))
             for place, outward, depth in points
@@ -168,7 +168,7 @@ def solve_contact(
             dot(velocity_at(velocity, arm2), normal),
         )
         single = jnp.maximum(normal1 - rows.normal1 * speed1, 0)
-        # Two points: the first of four cases that solves the complementarity problem.
+        # Two points: the first of four cases that solves the complementarity problem wins.
         b1 = speed1 - (rows.k11 * normal1 + rows.k12 * normal2)
         b2 = speed2 - (rows.k12 * normal1 + rows.k22 * normal2)
         both = (
@@ -196,7 +196,7 @@ def solve_contact(
 def place_contact(contact: Contacts, rate: float, position: Motion) -> tuple[Motion, Array]:
     """Corrects a position for a contact, one point after the other. Arrays are [L].
 
-    Returns it and the least separation before.
+    Returns the position and the least separation before the correction.
     """
     manifold, mass = contact.manifold, contact.mass
     least = jnp.zeros_like(position[0])
@@ -223,7 +223,7 @@ def place_contact(contact: Contacts, rate: float, position: Motion) -> tuple[Mot
 def warm_start_contact(
     contact: Contacts, rows: ContactRows, impulse: Sequence[Array], velocity: Motion
 ) -> Motion:
-    """Returns a velocity after the impulses [4, L] of the step before."""
+    """Returns a velocity after the impulses [4, L] of the last step."""
     normal1, normal2, tangent1, tangent2 = impulse
     normal = rows.normal_x, rows.normal_y
     tangent = rows.normal_y, -rows.normal_x

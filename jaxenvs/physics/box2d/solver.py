@@ -1,4 +1,4 @@
-"""The iterations that solve joints and contacts, one after the other as Box2D does.
+"""The iterations that solve joints and contacts one after the other, as Box2D does.
 
 Arrays have lanes last. Bodies are rows of arrays [B, 3, L]: x, y, and angle, or their velocities.
 
@@ -14,26 +14,26 @@ from jax import lax
 
 from jaxenvs import loops
 from jaxenvs._cpu.barrier import behind_barrier
-from jaxenvs.envs.box2d._contacts import (
+from jaxenvs.physics.box2d.contacts import (
     ContactRows,
     Contacts,
     place_contact,
     solve_contact,
     warm_start_contact,
 )
-from jaxenvs.envs.box2d._geometry import Array
-from jaxenvs.envs.box2d._joints import (
+from jaxenvs.physics.box2d.geometry import Array
+from jaxenvs.physics.box2d.joints import (
     JointRows,
     Joints,
     place_joint,
     solve_joint,
     warm_start_joint,
 )
-from jaxenvs.envs.box2d._lanes import at_index
+from jaxenvs.physics.box2d.lanes import at_index
 
-# Velocities that are equal before and after this many iterations are so after any multiple: they
-# do not change, or come back by rounding, mostly every second iteration. So are positions. Numbers
-# of iterations are multiples.
+# Velocities that are equal before and after this many iterations remain equal after any multiple:
+# they are constant or, by rounding, periodic, mostly with period two. The same holds for positions.
+# Numbers of iterations are multiples of these.
 BURST, PLACE_BURST = 6, 4
 
 JointTerms = tuple[Joints, JointRows] | None
@@ -46,7 +46,7 @@ def _get(rows: Array, *index: Array) -> tuple[Array, ...]:
 
 
 def _put(rows: Array, new: Sequence[Array], *index: Array) -> Array:
-    """Writes the rows at an index of the first axes, one by one: XLA copies nothing else then."""
+    """Writes rows at an index of the first axes, one by one, so that XLA copies nothing else."""
     for i, row in enumerate(new):
         row = row.reshape((1,) * (rows.ndim - 1) + row.shape)
         rows = lax.dynamic_update_slice(rows, row, (*index, i, 0))
@@ -54,7 +54,7 @@ def _put(rows: Array, new: Sequence[Array], *index: Array) -> Array:
 
 
 def _for_joints(joints: Joints, solve: Callable[..., Any], bodies: Array, state: Any) -> Any:
-    """Calls `solve(j, joint, a, b, state)` for each joint; it returns the bodies and the state."""
+    """Calls `solve(j, joint, a, b, state)` for each joint, which returns bodies and the state."""
 
     def solve_one(j: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
         bodies, state = carry
@@ -71,8 +71,8 @@ def _for_joints(joints: Joints, solve: Callable[..., Any], bodies: Array, state:
 def _for_contacts(contacts: Contacts, solve: Callable[..., Any], bodies: Array, state: Any) -> Any:
     """Calls `solve(slot, body, contact, motion, state)` for each contact.
 
-    It returns the motion and the state. Contacts of different bodies do not affect each other,
-    because the ground does not move, so they may be solved in any order.
+    It returns the motion and the state. Contacts of different bodies may be solved in any order:
+    they do not affect each other because the ground does not move.
     """
     number, slots, owners = contacts.order()
 
@@ -89,7 +89,7 @@ def _for_contacts(contacts: Contacts, solve: Callable[..., Any], bodies: Array, 
 def warm_start(
     joints: JointTerms, contacts: ContactTerms, state: tuple[Array, Array, Array]
 ) -> Array:
-    """Returns velocities after the impulses of the step before, see `solve_velocities`."""
+    """Returns velocities after the impulses of the last step, see `solve_velocities`."""
     velocity, joint_impulses, contact_impulses = state
     if contacts is not None:
         _, rows_of_contacts = contacts
@@ -117,7 +117,7 @@ def solve_velocities(
     state: tuple[Array, Array, Array],
     iterations: int,
 ) -> tuple[tuple[Array, Array, Array], Array]:
-    """Iterates until nothing changes any more: the result is that of all iterations.
+    """Iterates until nothing changes anymore. The result equals that of all iterations.
 
     Args:
         joints: joints and their rows; None without any.
@@ -126,7 +126,7 @@ def solve_velocities(
         iterations: the number of iterations, a multiple of BURST.
 
     Returns:
-        The new state, and bool[L], whether more iterations might change it.
+        The new state, and bool[L], whether more iterations could change it.
     """
 
     def iterate(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -183,7 +183,7 @@ def solve_positions(
     tolerance: float,
     iterations: int,
 ) -> tuple[Array, Array]:
-    """Corrects positions until all errors are small. Returns them and, per lane, whether they are.
+    """Corrects positions until all errors are small. Returns them and whether errors are, bool[L].
 
     Args:
         joints: joints and the states of their limits, int32[J, L]; None without any.

@@ -1,4 +1,4 @@
-"""Contacts that persist from step to step.
+"""Contacts persist from step to step in slots.
 
 Source: E. Catto, Box2D 2.3: b2Contact.cpp, b2ContactManager.cpp.
 """
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxenvs.envs.box2d._geometry import Array
-from jaxenvs.envs.box2d._manifolds import Manifold
+from jaxenvs.physics.box2d.geometry import Array
+from jaxenvs.physics.box2d.manifolds import Manifold
 
 PART, RANK, COUNT = 0, 1, 2  # columns of `WorldState.contacts`
 
@@ -18,28 +18,28 @@ class Slots(NamedTuple):
     """The contacts of bodies, [K, B, L] each."""
 
     part: Array  # int32, the number of the part of the ground
-    rank: Array  # int32
-    number: Array  # int32
-    ids: tuple[Array, Array]  # int32
+    rank: Array  # int32, the number of older contacts, or -1 without a contact
+    number: Array  # int32, of touching points
+    ids: tuple[Array, Array]  # int32, of the points
     impulses: Array  # float32[K, B, 4, L]
 
 
 def read(contacts: Array, impulses: Array) -> Slots:
-    """Returns the contacts [N, B, K, ...] in slots."""
+    """Returns contacts [N, B, K, ...] as slots."""
     part, rank, count, *ids = jnp.transpose(contacts, (3, 2, 1, 0))
     return Slots(part, rank, count, tuple(ids), jnp.transpose(impulses, (2, 1, 3, 0)))  # pyright: ignore[reportArgumentType]
 
 
 def write(slots: Slots) -> tuple[Array, Array]:
-    """Returns contacts and impulses as `read` takes them."""
+    """Returns contacts and impulses, the inverse of `read`."""
     table = jnp.stack([slots.part, slots.rank, slots.number, *slots.ids])
     return jnp.transpose(table, (3, 2, 1, 0)), jnp.transpose(slots.impulses, (3, 1, 0, 2))
 
 
 def in_order(count: Array, rank: Array, tree: Any) -> Any:
-    """Orders slots of arrays [K, B, L] or [K, B, 4, L] as they are solved.
+    """Sorts slots of arrays [K, B, L] or [K, B, 4, L] into the order in which they are solved.
 
-    Those with points come first, and of these, the newest, with the highest rank.
+    Those with points come first, and of these, the newest, which have the highest rank.
     """
     order = jnp.argsort(jnp.where(count > 0, -rank, len(rank)), axis=0, stable=True)
     return jax.tree.map(
@@ -50,7 +50,7 @@ def in_order(count: Array, rank: Array, tree: Any) -> Any:
 def update(slots: Slots, manifold: Manifold, mask: Array) -> tuple[Slots, Array, Array]:
     """Gives the contacts in `mask` new manifolds; points with old ids keep their impulses.
 
-    Returns the contacts, which began, and which ended.
+    Returns the contacts, and bool[K, B, L], which contacts began and which ended.
     """
     count = jnp.where(slots.rank >= 0, manifold.number, 0)
     impulses = []
@@ -74,9 +74,9 @@ def update(slots: Slots, manifold: Manifold, mask: Array) -> tuple[Slots, Array,
 def last_event(
     touches: jax.Array, rank: jax.Array, begins: jax.Array, ends: jax.Array
 ) -> jax.Array:
-    """Returns whether a body's last event is a beginning, as Gymnasium's listeners see it.
+    """Returns whether the last event of a body is a beginning, as Gymnasium's listeners see it.
 
-    Contacts are updated from the highest rank to the lowest. `touches` holds if there is no event.
+    Contacts are updated from the highest rank to the lowest. Without an event, `touches` remains.
     """
     is_event = begins | ends
     last = jnp.where(is_event, rank, len(rank) + 1).min(axis=0, keepdims=True)

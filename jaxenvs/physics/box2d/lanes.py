@@ -1,4 +1,4 @@
-"""Arrays with lanes last, [..., L], and arrays of rows, [N, ...]."""
+"""Functions of arrays with lanes last, [..., L], and of arrays of rows, [N, ...]."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,20 +10,20 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxenvs._cpu.chunks import overwrite_where
-from jaxenvs.envs.box2d._geometry import Array
+from jaxenvs.physics.box2d.geometry import Array
 
 
 def chunk_of(number: int, parts: int) -> int | None:
-    """Returns how many of so many rows to compute at once, see `overwrite_where`."""
+    """Returns the size of the chunks of `overwrite_where`, None for all rows at once."""
     if jax.default_backend() != "cpu":  # where loops cost more than rows
         return None
     return max(1, number // parts)
 
 
 def in_batches(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of worlds [N, ...] one of single worlds, which `vmap` calls with batches.
+    """Turns a function of worlds [N, ...] into one of a single world, for `vmap`.
 
-    Nested `vmap`s make one batch.
+    Each batch is one call of the function; nested `vmap`s make one batch.
     """
     batched = custom_vmap(compute)
 
@@ -60,9 +60,9 @@ def on_lanes(compute: Any, mask: Array, inputs: Any, outputs: Any) -> Any:
 
 
 def pack(tree: Any) -> tuple[Array, Any]:
-    """Packs arrays with L lanes into float32[L, R], and returns the inverse.
+    """Packs arrays with L lanes into float32[L, R]. Returns it and the inverse function.
 
-    A row of one array is gathered faster than elements of many.
+    Gathering rows of one array is faster than gathering elements of many.
     """
     leaves, structure = jax.tree.flatten(tree)
     lanes = leaves[0].shape[-1]
@@ -82,23 +82,23 @@ def pack(tree: Any) -> tuple[Array, Any]:
 
 
 def rows_at(tree: Any, indices: Array) -> Any:
-    """Returns rows of arrays [N, ...]; of the last one where indices are out of range."""
+    """Returns rows of arrays [N, ...]; the last one where indices are out of range."""
     return jax.tree.map(lambda x: x[jnp.minimum(indices, x.shape[0] - 1)], tree)
 
 
 def at_index(tree: Any, *index: Array) -> Any:
-    """Returns arrays without their first axes, at an index of each."""
+    """Returns arrays at an index of each of their first axes."""
     for i in index:
         tree = jax.tree.map(lambda x, i=i: lax.dynamic_index_in_dim(x, i, 0, False), tree)
     return tree
 
 
 def split_bodies(bodies: Array) -> tuple[Array, Array]:
-    """Splits bodies [N, B, 6] into positions and velocities [B, 3, N]."""
+    """Splits bodies [N, B, 6] into positions and velocities, [B, 3, N]."""
     rows = jnp.moveaxis(bodies, 0, -1)
     return rows[:, :3], rows[:, 3:]
 
 
 def join_bodies(position: Array, velocity: Array) -> Array:
-    """Joins positions and velocities [B, 3, N] to bodies [N, B, 6]."""
+    """Joins positions and velocities [B, 3, N] into bodies [N, B, 6]."""
     return jnp.moveaxis(jnp.concatenate([position, velocity], axis=1), -1, 0)

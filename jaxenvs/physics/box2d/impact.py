@@ -1,4 +1,4 @@
-"""When a moving polygon hits the ground.
+"""The time at which a moving polygon hits the ground.
 
 Source: E. Catto, Box2D 2.3: b2TimeOfImpact.cpp, b2Distance.cpp.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxenvs import loops
 from jaxenvs._cpu.barrier import behind_barrier
-from jaxenvs.envs.box2d._geometry import (
+from jaxenvs.physics.box2d.geometry import (
     LINEAR_SLOP,
     Array,
     Shape,
@@ -58,7 +58,7 @@ class _Axis(NamedTuple):
 
 
 def _closest(ground: Sequence[Vector], shape: Shape, at: Transform) -> tuple[Array, _Axis]:
-    """Returns the distance, 0 where both overlap, and the axis between the closest features."""
+    """Returns the distance, 0 in an overlap, and the axis between the closest features."""
     vertices, normals = shape.place(at)
     is_edge = len(ground) == 2
     sides = [0] if is_edge else range(len(ground))
@@ -70,9 +70,10 @@ def _closest(ground: Sequence[Vector], shape: Shape, at: Transform) -> tuple[Arr
         return squared, scale(1 / jnp.sqrt(squared), (along[1], -along[0]))
 
     def corners(angle: Array) -> tuple[Array, ...]:
-        """The polygon's closest corner to a side of the ground: squared distance and more.
+        """Finds the polygon's corner that is closest to a side of the ground.
 
-        Also its index, that of the side, and its place along the side.
+        Returns the squared distance, the index of the corner and of the side, the place along the
+        side, and the gap between both shapes, negative in an overlap.
         """
         best = jnp.full_like(angle, jnp.inf)
         index = side = jnp.zeros_like(angle, jnp.int32)
@@ -101,7 +102,7 @@ def _closest(ground: Sequence[Vector], shape: Shape, at: Transform) -> tuple[Arr
     best, corner, side, share, gap = behind_barrier(corners, at.sin)
 
     def faces(best: Array) -> tuple[Array, Array]:
-        """The polygon's closest face to a corner of the ground: squared distance, index."""
+        """Returns the polygon's face closest to a corner of the ground: squared distance, index."""
         nearest, face = jnp.full_like(best, jnp.inf), jnp.zeros_like(corner)
         for i, (vertex, normal) in enumerate(zip(vertices, normals, strict=True)):
             along = sub(vertices[(i + 1) % len(vertices)], vertex)
@@ -145,7 +146,7 @@ def _closest(ground: Sequence[Vector], shape: Shape, at: Transform) -> tuple[Arr
 
 
 def _deepest(axis: _Axis, ground: Sequence[Vector], shape: Shape, at: Transform) -> Array:
-    """Returns which corner of the ground, or of the polygon, is deepest along the axis."""
+    """Returns the index of the deepest corner along the axis, of the ground or the polygon."""
 
     def compare(at: Transform) -> Array:
         of_ground = lowest(ground, at.rotate(axis.direction))
@@ -158,7 +159,7 @@ def _deepest(axis: _Axis, ground: Sequence[Vector], shape: Shape, at: Transform)
 def _separation(
     axis: _Axis, ground: Sequence[Vector], shape: Shape, at: Transform, index: Array
 ) -> Array:
-    """Returns the separation along the axis of the points with this index, see `_deepest`."""
+    """Returns the separation along the axis of the corners that `_deepest` found."""
 
     def measure(at: Transform) -> Array:
         of_face = dot(sub(pick(ground, index), at(axis.place)), at.rotate(axis.direction))
@@ -173,8 +174,8 @@ def time_of_impact(ground: Sequence[Vector], shape: Shape, sweep: Sweep) -> Arra
 
     The ground is an edge, given by its two ends, or a convex polygon, counterclockwise.
 
-    Conservative advancement: while the closest features separate both at the end of the motion,
-    there is no impact; otherwise they give a later time to start from.
+    Conservative advancement: if the closest features separate both shapes at the end of the motion,
+    there is no impact. Otherwise, they give a later time to start from.
     """
     turns = jnp.floor(sweep.start_angle / (2 * np.pi)) * (2 * np.pi)
     sweep = sweep._replace(start_angle=sweep.start_angle - turns, end_angle=sweep.end_angle - turns)

@@ -1,4 +1,4 @@
-"""Hinges with motors and limits.
+"""Revolute joints with motors and limits.
 
 Source: E. Catto, Box2D 2.3: b2RevoluteJoint.cpp.
 """
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs._cpu.barrier import behind_barrier
-from jaxenvs.envs.box2d._geometry import (
+from jaxenvs.numerics import sincos
+from jaxenvs.physics.box2d.geometry import (
     LINEAR_SLOP,
     Array,
     Transform,
@@ -20,8 +21,7 @@ from jaxenvs.envs.box2d._geometry import (
     scale,
     sub,
 )
-from jaxenvs.envs.box2d._impulses import Mass, Motion, push, velocity_at
-from jaxenvs.numerics import sincos
+from jaxenvs.physics.box2d.impulses import Mass, Motion, push, velocity_at
 
 ANGULAR_SLOP = 2 / 180 * np.pi  # rad
 MAX_ANGULAR_CORRECTION = 8 / 180 * np.pi  # rad
@@ -29,7 +29,7 @@ INACTIVE, LOWER, UPPER = 0, 1, 2  # states of a joint's limit
 
 
 class Joint(NamedTuple):
-    """A hinge between two bodies, with a motor and limits."""
+    """A revolute joint between two bodies, with a motor and limits."""
 
     first: int
     second: int
@@ -41,9 +41,9 @@ class Joint(NamedTuple):
 
 
 class Joints(NamedTuple):
-    """The joints of a world, in the order in which they are solved: arrays [J, 1], or of one."""
+    """The joints of a world in the order in which they are solved, [J, 1], or a single one."""
 
-    first: Array  # int32, as the next
+    first: Array  # int32, like the next
     second: Array
     first_anchor: Vector
     second_anchor: Vector
@@ -83,7 +83,7 @@ class JointRows(NamedTuple):
 
 
 def limit_states(joints: Joints, angles: Array) -> Array:
-    """Returns which limits joints have reached, int32[J, L], given the bodies' angles [B, L]."""
+    """Returns the limits that joints have reached, int32[J, L], at the bodies' angles [B, L]."""
     angle = angles[joints.second[:, 0]] - angles[joints.first[:, 0]] - joints.reference
     upper = jnp.where(angle >= joints.upper, UPPER, INACTIVE)
     return jnp.where(angle <= joints.lower, LOWER, upper).astype(jnp.int32)
@@ -138,7 +138,7 @@ def prepare_joints(
 def warm_start_joint(
     joint: Joints, rows: JointRows, impulse: Sequence[Array], a: Motion, b: Motion
 ) -> tuple[Motion, Motion]:
-    """Returns the velocities of a joint's bodies after its impulses [4, L] of the step before."""
+    """Returns the velocities of a joint's bodies after its impulses [4, L] of the last step."""
     x, y, z, motor = impulse
     return (
         push(a, joint.first_mass, rows.first_arm, (-x, -y), -(motor + z)),
@@ -151,7 +151,7 @@ def solve_joint(
 ) -> tuple[tuple[Array, ...], Motion, Motion]:
     """Solves a joint once, given the velocities of its bodies.
 
-    Returns its impulses: x, y, angular (of the limit), and that of the motor; and the velocities.
+    Returns its impulses (x, y, angular of the limit, and of the motor) and the velocities.
     """
     first, second, limit = joint.first_mass, joint.second_mass, rows.limit
     x, y, z, motor = impulse
@@ -173,7 +173,7 @@ def solve_joint(
         spin = b[2] - a[2]
         xx, xy, xz, yy, yz, zz = rows.full_inverse
         full_z = -(xz * error[0] + yz * error[1] + zz * spin)
-        # The impulse of a limit that would pull ends; an inactive limit has none.
+        # A limit does not pull; an inactive one has no impulse.
         pulls = jnp.where(limit == LOWER, z + full_z < 0, z + full_z > 0) | (limit == INACTIVE)
         rest = sub(scale(z, rows.coupling), error)
         ixx, ixy, iyy = rows.point_inverse
@@ -200,7 +200,7 @@ def solve_joint(
 
 
 def place_joint(joint: Joints, limit: Array, a: Motion, b: Motion) -> tuple[Array, Motion, Motion]:
-    """Corrects the positions of a joint's bodies. Returns whether they were right, and them."""
+    """Corrects the positions of a joint's bodies. Returns whether they were right, and both."""
     first, second = joint.first_mass, joint.second_mass
     motor_mass = 1 / (first.angular + second.angular)
 

@@ -1,0 +1,1 @@
+"""Box2D's rigid-body engine, as pure functions of a state."""
