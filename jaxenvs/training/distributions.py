@@ -35,6 +35,8 @@ LOG_STD_RANGE = (-20.0, 2.0)
 _NODES = np.linspace(-6.0, 6.0, 49)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
+_ENTROPY_OF_NORMAL = 0.5 * math.log(2 * math.pi * math.e)  # for a standard deviation of 1
+
 
 class ActionDistribution(abc.ABC):
     """A distribution over the actions of one space, given an actor's outputs."""
@@ -114,7 +116,6 @@ class MultiCategorical(ActionDistribution):
 
     def __init__(self, space: spaces.MultiDiscrete) -> None:
         self._sizes = [int(n) for n in space.nvec.ravel()]
-        self._shape = space.nvec.shape
         self._start = np.asarray(space.start, np.int32)
         self.num_outputs = sum(self._sizes)
 
@@ -137,8 +138,8 @@ class MultiCategorical(ActionDistribution):
         return log_probs.sum(-1), entropies.sum(-1)
 
     def to_action(self, action):
-        action = action.reshape((*action.shape[:-1], *self._shape))
-        return action + self._start.reshape((1,) * (action.ndim - self._start.ndim) + self._shape)
+        action = action.reshape((*action.shape[:-1], *self._start.shape))
+        return action + _expand(self._start, action)
 
     def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
         """Returns outputs under which masked choices have probability 0, see `masked`.
@@ -156,7 +157,7 @@ class MultiCategorical(ActionDistribution):
             return outputs
         leading, n, most = outputs.shape[:-1], len(self._sizes), max(self._sizes)
         own = mask.shape[len(leading) :]
-        if own in ((*self._shape, most), (n, most), (n * most,)):
+        if own in ((*self._start.shape, most), (n, most), (n * most,)):
             mask = mask.reshape((*leading, n, most))
             parts = [mask[..., i, :size] for i, size in enumerate(self._sizes)]
             mask = jnp.concatenate(parts, axis=-1)
@@ -188,7 +189,7 @@ class JointCategorical(Categorical):
 
     def to_action(self, action):
         elements = jnp.stack(jnp.unravel_index(action, self._sizes), axis=-1).astype(jnp.int32)
-        return elements + self._start.reshape((1,) * (elements.ndim - 1) + self._start.shape)
+        return elements + _expand(self._start, elements)
 
     def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
         return masked(outputs, None if mask is None else mask.reshape(outputs.shape))
@@ -217,6 +218,24 @@ class Bernoulli(ActionDistribution):
         return action.reshape((*action.shape[:-1], *self._shape)).astype(jnp.int8)
 
 
+class _InBox(ActionDistribution):
+    """A base class whose raw actions in [-1, 1] mean `low` to `high` of a `Box`."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        is_float_box = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+        if not is_float_box or not _is_bounded(space):
+            raise TrainingError(
+                f"{type(self).__name__} got the action space {space!r}; expected a Box of floats"
+                " that is bounded on all sides.  Bound the actions with a wrapper, or use PPO with"
+                " ActorCritic."
+            )
+        self._space = space
+        self.num_outputs = math.prod(space.shape)
+
+    def to_action(self, action):
+        return _into_box(action, self._space)
+
+
 class DiagonalGaussian(ActionDistribution):
     """Independent normals around the outputs, with learned, state-independent deviations.
 
@@ -227,8 +246,7 @@ class DiagonalGaussian(ActionDistribution):
 
     def __init__(self, space: spaces.Box) -> None:
         self.num_outputs = self.num_parameters = math.prod(space.shape)
-        self._shape = space.shape
-        self._bounds, self._stretches = (space.low, space.high), _is_bounded(space)
+        self._space, self._stretches = space, _is_bounded(space)
 
     def sample(self, outputs, parameters, key):
         noise = jax.random.normal(prng.as_fast_key(key), outputs.shape, outputs.dtype)
@@ -240,17 +258,17 @@ class DiagonalGaussian(ActionDistribution):
     def log_prob_and_entropy(self, outputs, parameters, action):
         log_std = _expand(parameters, outputs)
         z = (action - outputs) * jnp.exp(-log_std)
-        entropy = jnp.broadcast_to(log_std, outputs.shape) + 0.5 * math.log(2 * math.pi * math.e)
+        entropy = jnp.broadcast_to(log_std, outputs.shape) + _ENTROPY_OF_NORMAL
         return _normal_log_density(z, log_std).sum(-1), entropy.sum(-1)
 
     def to_action(self, action):
         if self._stretches:
-            return _into_box(action, self._shape, *self._bounds)
-        action = action.reshape((*action.shape[:-1], *self._shape))
-        return jnp.clip(action, *_bounds_like(action, *self._bounds))
+            return _into_box(action, self._space)
+        action = action.reshape((*action.shape[:-1], *self._space.shape))
+        return jnp.clip(action, *_bounds_like(action, self._space))
 
 
-class SquashedGaussian(ActionDistribution):
+class SquashedGaussian(_InBox):
     """Independent normals squashed by tanh; mean and deviation depend on the observation.
 
     The outputs are A means and A log standard deviations, which are clipped to `LOG_STD_RANGE`. The
@@ -269,14 +287,11 @@ class SquashedGaussian(ActionDistribution):
     """
 
     def __init__(self, space: spaces.Box) -> None:
-        self._bounds = _bounds("SquashedGaussian", space)
-        self._shape = space.shape
-        self.num_outputs = 2 * math.prod(space.shape)
+        super().__init__(space)
+        self.num_outputs *= 2
 
     def sample(self, outputs, parameters, key):
-        mean, log_std = _mean_and_log_std(outputs)
-        noise = jax.random.normal(prng.as_fast_key(key), mean.shape, mean.dtype)
-        return jnp.tanh(mean + jnp.exp(log_std) * noise)
+        return self.sample_and_log_prob(outputs, parameters, key)[0]
 
     def sample_and_log_prob(self, outputs, parameters, key):
         mean, log_std = _mean_and_log_std(outputs)
@@ -297,16 +312,11 @@ class SquashedGaussian(ActionDistribution):
         log_prob = _normal_log_density(z, log_std) - _log_slope_of_tanh(draw)
         nodes, weights = _NODES.astype(mean.dtype), _WEIGHTS.astype(mean.dtype)
         draws = mean[..., None] + jnp.exp(log_std)[..., None] * _expand(nodes, mean[..., None])
-        entropy = (
-            log_std + 0.5 * math.log(2 * math.pi * math.e) + _log_slope_of_tanh(draws) @ weights
-        )
+        entropy = log_std + _ENTROPY_OF_NORMAL + _log_slope_of_tanh(draws) @ weights
         return log_prob.sum(-1), entropy.sum(-1)
 
-    def to_action(self, action):
-        return _into_box(action, self._shape, *self._bounds)
 
-
-class Deterministic(ActionDistribution):
+class Deterministic(_InBox):
     """A deterministic action: the tanh of the outputs, scaled to a bounded `Box`.
 
     The raw action lies in (-1, 1). Exploration noise is added to it before `to_action`, which
@@ -315,11 +325,6 @@ class Deterministic(ActionDistribution):
     Raises:
         TrainingError: the box is not bounded on all sides.
     """
-
-    def __init__(self, space: spaces.Box) -> None:
-        self._bounds = _bounds("Deterministic", space)
-        self._shape = space.shape
-        self.num_outputs = math.prod(space.shape)
 
     def sample(self, outputs, parameters, key):
         return self.mode(outputs)
@@ -332,9 +337,6 @@ class Deterministic(ActionDistribution):
             "a Deterministic actor has no log-probabilities.  Use DiagonalGaussian or"
             " SquashedGaussian with an algorithm that needs them."
         )
-
-    def to_action(self, action):
-        return _into_box(action, self._shape, *self._bounds)
 
 
 def distribution_for(space: spaces.Space, mask: spaces.Space | None = None) -> ActionDistribution:
@@ -456,25 +458,15 @@ def _is_bounded(space: spaces.Box) -> bool:
     return bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
 
 
-def _bounds(what: str, space: spaces.Box) -> tuple[Any, Any]:
-    is_float_box = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
-    if not is_float_box or not _is_bounded(space):
-        raise TrainingError(
-            f"{what} got the action space {space!r}; expected a Box of floats that is bounded on"
-            " all sides.  Bound the actions with a wrapper, or use PPO with ActorCritic."
-        )
-    return space.low, space.high
-
-
-def _into_box(action: jax.Array, shape: tuple[int, ...], low: Any, high: Any) -> jax.Array:
+def _into_box(action: jax.Array, space: spaces.Box) -> jax.Array:
     """Scales [-1, 1] to [low, high] and clips values outside."""
-    unit = jnp.clip(action.reshape((*action.shape[:-1], *shape)), -1.0, 1.0)
-    low, high = _bounds_like(unit, low, high)
+    unit = jnp.clip(action.reshape((*action.shape[:-1], *space.shape)), -1.0, 1.0)
+    low, high = _bounds_like(unit, space)
     return jnp.clip(low + 0.5 * (unit + 1.0) * (high - low), low, high)
 
 
-def _bounds_like(action: jax.Array, *bounds: Any) -> list[jax.Array]:
-    return [_expand(jnp.asarray(bound, action.dtype), action) for bound in bounds]
+def _bounds_like(action: jax.Array, space: spaces.Box) -> list[jax.Array]:
+    return [_expand(jnp.asarray(x, action.dtype), action) for x in (space.low, space.high)]
 
 
 def _expand(x: Any, like: jax.Array) -> Any:

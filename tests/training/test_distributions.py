@@ -134,7 +134,6 @@ def test_a_bounded_box_is_spanned_from_minus_1_to_1():
         chex.assert_trees_all_close(jax.jit(make(BOX).to_action)(raw), expected)
 
 
-# More choices than are written out one by one, and fewer.
 def test_half_bounded_box_is_clipped_at_its_finite_bounds():
     low, high = np.array([0.0, -1.0, -np.inf]), np.array([np.inf, 1.0, np.inf])
     distribution = DiagonalGaussian(spaces.Box(low, high, (3,)))
@@ -143,7 +142,7 @@ def test_half_bounded_box_is_clipped_at_its_finite_bounds():
     chex.assert_trees_all_close(jax.jit(distribution.to_action)(raw), expected)
 
 
-@pytest.mark.parametrize("n", [2, 6, 40])
+@pytest.mark.parametrize("n", [2, 6, 40])  # 40 are not unrolled
 def test_categorical_draws_match_probabilities_and_mask(n):
     draws = 20_000
     ours, allowed = Categorical(spaces.Discrete(n)), np.arange(n) % 3 != 0
