@@ -77,7 +77,8 @@ class ShardedTrain:
             )
 
         layout = _layout(self.mesh)
-        results: Any = TrainResult(learner_state=layout, metrics=PartitionSpec())  # pyright: ignore[reportArgumentType] a tree of partition specs
+        metrics: Any = PartitionSpec()
+        results = TrainResult(learner_state=layout, metrics=metrics)
         return self._on_devices(resume, layout, results)(self.train, learner_state)
 
     def truncate_memory(self, learner_state: LearnerState) -> LearnerState:
@@ -164,17 +165,18 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
 
 def _layout(mesh: Mesh) -> Any:
     """Returns the partition specs of a learner state."""
-    everywhere, in_rows = PartitionSpec(), PartitionSpec(mesh.axis_names[0])
+    everywhere: Any = PartitionSpec()
+    in_rows: Any = PartitionSpec(mesh.axis_names[0])
     return LearnerState(
-        weights=everywhere,  # pyright: ignore[reportArgumentType] a tree of partition specs
-        updates=everywhere,  # pyright: ignore[reportArgumentType]
-        steps_per_update=everywhere,  # pyright: ignore[reportArgumentType]
-        key=everywhere,  # pyright: ignore[reportArgumentType]
+        weights=everywhere,
+        updates=everywhere,
+        steps_per_update=everywhere,
+        key=everywhere,
         storage=in_rows,
-        collector=in_rows,  # pyright: ignore[reportArgumentType]
-        observation_statistics=everywhere,  # pyright: ignore[reportArgumentType]
-        return_statistics=everywhere,  # pyright: ignore[reportArgumentType]
-        recent_episodes=everywhere,  # pyright: ignore[reportArgumentType]
+        collector=in_rows,
+        observation_statistics=everywhere,
+        return_statistics=everywhere,
+        recent_episodes=everywhere,
     )
 
 

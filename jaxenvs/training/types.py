@@ -12,8 +12,16 @@ import optax
 from jaxenvs.wrappers.statistics import RunningStatistics
 
 
+class _Replaceable:
+    """Shows type checkers the method that chex adds at run time."""
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self: ...
+
+
 @chex.dataclass(frozen=True)
-class Transition:
+class Transition(_Replaceable):
     """One step; leading axes are [T, N] in an unroll and [B] in a batch.
 
     At the end of an episode, `next_observation` is its final observation, never the first
@@ -27,10 +35,6 @@ class Transition:
     truncated: jax.Array  # bool
     next_observation: chex.ArrayTree
 
-    if TYPE_CHECKING:  # chex adds `replace` at run time; type checkers do not see it
-
-        def replace(self, **changes: Any) -> Self: ...
-
     @property
     def done(self) -> jax.Array:
         """bool: True if the episode terminated or was truncated."""
@@ -38,7 +42,7 @@ class Transition:
 
 
 @chex.dataclass(frozen=True)
-class RunningEpisodes:
+class RunningEpisodes(_Replaceable):
     """Running sums of the current episode of each instance."""
 
     episode_return: jax.Array  # float32[N], since the last reset
@@ -46,23 +50,15 @@ class RunningEpisodes:
     discounted_return: jax.Array  # float32[N], to normalize rewards
     is_whole: jax.Array | None = None  # bool[N], whether it has the first step; None: all True
 
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
-
 
 @chex.dataclass(frozen=True)
-class CollectorState:
+class CollectorState(_Replaceable):
     """The state of collection: N instances in mid-episode."""
 
     env_state: chex.ArrayTree
     observation: chex.ArrayTree  # [N, ...], the input for the next action
     carry: Any  # the memory of a recurrent actor
     episodes: RunningEpisodes
-
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
 
 
 @chex.dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Unroll:
 
 
 @chex.dataclass(frozen=True)
-class Weights:
+class Weights(_Replaceable):
     """The part of a learner state that gradient steps update."""
 
     params: dict[str, Any]  # weights of the networks and other trained parameters
@@ -87,13 +83,9 @@ class Weights:
     optimizer_state: optax.OptState
     gradient_steps: jax.Array  # int32[], taken so far
 
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
-
 
 @chex.dataclass(frozen=True)
-class LearnerState:
+class LearnerState(_Replaceable):
     """The complete state of a training run between two updates."""
 
     weights: Weights
@@ -106,10 +98,6 @@ class LearnerState:
     return_statistics: RunningStatistics | None  # None: rewards are not normalized
     recent_episodes: jax.Array  # float32[3 + I, K], see `collection.add_episodes`
 
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
-
     @property
     def params(self) -> dict[str, Any]:
         """The networks' weights."""
@@ -117,7 +105,7 @@ class LearnerState:
 
 
 @chex.dataclass(frozen=True)
-class ValuedUnroll:
+class ValuedUnroll(_Replaceable):
     """T steps of N instances with a critic's values, the input of advantage estimators."""
 
     reward: jax.Array  # float32[T, N], of step t
@@ -127,13 +115,9 @@ class ValuedUnroll:
     truncated: jax.Array  # bool[T, N]
     log_ratio: jax.Array  # float32[T, N], log pi(a) - log mu(a), where mu is the policy that acted
 
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
-
 
 @chex.dataclass(frozen=True)
-class Sample:
+class Sample(_Replaceable):
     """A batch of B rows from a replay memory.
 
     The value target is `reward + discount * value(next_observation)`.
@@ -146,7 +130,3 @@ class Sample:
     next_observation: chex.ArrayTree
     weight: jax.Array  # float32[B], weights of the losses; 1 if all rows are equally likely
     index: chex.ArrayTree  # indices of the rows, for `set_priorities`
-
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
