@@ -99,9 +99,13 @@ def test_gradients_are_scaled_down_to_the_largest_norm(algorithm):
         chex.assert_trees_all_close(moves(gradients), moves(held), rtol=1e-4)
 
 
-def test_the_rate_of_a2c_falls_to_zero_if_it_is_annealed():
-    def moves(algorithm):
-        optimizer, sizes = algorithm.optimizer(10), []
+@pytest.mark.parametrize("algorithm", [A2C(), PPO(epochs=1, minibatches=2)])
+def test_annealed_learning_rate_falls_linearly_to_zero(algorithm):
+    """Over ten gradient steps, with gradients that no norm limits."""
+
+    def moves(anneal):
+        annealed = algorithm.replace(anneal=anneal)
+        optimizer, sizes = annealed.optimizer(10 // annealed.minibatches), []
         state = optimizer.init(jnp.zeros(1))
         for _ in range(10):
             update, state = optimizer.update(jnp.full(1, 1e-2), state)
@@ -109,7 +113,7 @@ def test_the_rate_of_a2c_falls_to_zero_if_it_is_annealed():
         return jnp.stack(sizes)
 
     with jax.numpy_dtype_promotion("standard"):
-        falls, stays = jax.jit(lambda: (moves(A2C(anneal=True)), moves(A2C(anneal=False))))()
+        falls, stays = jax.jit(lambda: (moves(True), moves(False)))()
     np.testing.assert_allclose(falls / stays, 1 - np.arange(10) / 10, rtol=1e-4)
 
 

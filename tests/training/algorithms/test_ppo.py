@@ -71,24 +71,6 @@ def test_the_gradient_raises_the_probability_of_better_actions():
     assert np.sum(change * np.asarray(drawn.advantage)) > 0
 
 
-@pytest.mark.parametrize(("anneal", "last_rate"), [(True, 0.25), (False, 1.0)])
-def test_annealing_takes_the_learning_rate_linearly_to_zero(anneal, last_rate):
-    ppo = PPO(learning_rate=1.0, anneal=anneal, max_gradient_norm=1e9, epochs=1, minibatches=2)
-    optimizer = ppo.optimizer(num_updates=2)  # four gradient steps
-
-    @jax.jit
-    def last_change():
-        weight, gradient = jnp.ones(3), jnp.ones(3)
-        state = optimizer.init(weight)
-        for _ in range(4):
-            change, state = optimizer.update(gradient, state, weight)
-        return change
-
-    with jax.numpy_dtype_promotion("standard"):
-        change = last_change()
-    chex.assert_trees_all_close(change, jnp.full(3, -last_rate), rtol=1e-3)
-
-
 def test_a_misspelt_hyper_parameter_names_the_closest():
     with pytest.raises(UnknownParameterError, match="learning_rate"):
         PPO().replace(learning_rat=1.0)
