@@ -32,6 +32,12 @@ def table(*columns: str, title: str | None = None) -> Any:
     return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
 
 
+def plain(value: object) -> str:
+    """Returns a value as text whose brackets are not markup for rich."""
+    text = value.__name__ if isinstance(value, type) else f"{value}"
+    return text.replace("[", r"\[")
+
+
 def check_folder(path: str | Path) -> None:
     """Raises RenderError if the folder of a file that will be written does not exist."""
     folder = Path(path).absolute().parent

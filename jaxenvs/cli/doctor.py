@@ -14,7 +14,7 @@ import jaxenvs
 from jaxenvs._machine import cpu_limit
 from jaxenvs.bridge.memory.segment import available_memory
 from jaxenvs.bridge.native import libraries as _native
-from jaxenvs.cli._console import console, table
+from jaxenvs.cli._console import console, plain, table
 from jaxenvs.errors import InstallationError, MissingExtraError, closest
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "gymnasium", "chex")
@@ -297,10 +297,5 @@ def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
         return
     shown = table(*columns, title=title)
     for first, *rest in rows:
-        shown.add_row(f"[bold]{_plain(first)}[/]", *map(_plain, rest))
+        shown.add_row(f"[bold]{plain(first)}[/]", *map(plain, rest))
     out.print(shown)
-
-
-def _plain(text: str) -> str:
-    """Escapes brackets, which are markup for rich."""
-    return text.replace("[", r"\[")

@@ -8,11 +8,10 @@ import jax
 import numpy as np
 
 import jaxenvs
-from jaxenvs.cli._console import check_folder, console, writing
-from jaxenvs.cli._runs import close, make_train_for_playing, runs_in
-from jaxenvs.cli.render import play, playing_key
+from jaxenvs.cli._console import check_folder, console
+from jaxenvs.cli._runs import make_train_for_playing, runs_in
+from jaxenvs.cli.render import play, playing_key, write_episodes
 from jaxenvs.errors import RenderError, RolloutError, check_integer
-from jaxenvs.rendering.video import write_video
 from jaxenvs.rendering.window import Window
 from jaxenvs.training import ActorPolicy
 from jaxenvs.training.config import Config
@@ -29,24 +28,14 @@ def run(options: argparse.Namespace) -> None:
     try:
         policy = chosen.read_policy(train, options.which)
     finally:
-        close(train.env)
+        train.env.close()
     if others:
         out.print(f"Playing {chosen.folder}, the first of {len(others) + 1} runs.", markup=False)
     episodes = _episodes(config, policy, options)
     if options.window:
         _show(episodes, options.fps)
         return
-    played = list(episodes)
-    frames = np.concatenate([frames for frames, _ in played])
-    path = options.output or chosen.folder / "episode.gif"
-    with writing(path):
-        write_video(path, frames, fps=options.fps)
-    returns = ", ".join(f"{episode_return:.1f}" for _, episode_return in played)
-    out.print(
-        f"Wrote {path}: {len(frames)} frames of {frames.shape[2]} x {frames.shape[1]},"
-        f" return {returns}.",
-        markup=False,
-    )
+    write_episodes(options.output or chosen.folder / "episode.gif", options.fps, *episodes)
 
 
 def _episodes(
@@ -67,7 +56,7 @@ def _hosted_episodes(
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Does the same as `_episodes` for a hosted environment, which renders itself."""
     check_integer(RolloutError, "enjoy got max_steps", max_steps)
-    parameters = {**config.env_parameters(), "backend": "serial", "render_mode": "rgb_array"}
+    parameters = {**config.env, "backend": "serial", "render_mode": "rgb_array"}
     hosts: Any = jaxenvs.make_vec(config.id, 1, **parameters)
     act = jax.jit(policy)
     try:

@@ -7,7 +7,6 @@ import numpy as np
 from jaxenvs.cli._console import console, table
 from jaxenvs.cli._runs import (
     Run,
-    close,
     group_by_task,
     make_train_for_playing,
     reward_threshold,
@@ -65,7 +64,7 @@ def episode_returns(
             returns.append(np.asarray(evaluation.episode_return)[np.asarray(evaluation.finished)])
         return returns, reward_threshold(env, config.id)
     finally:
-        close(env)
+        env.close()
 
 
 def _figures(returns: np.ndarray) -> list[str]:

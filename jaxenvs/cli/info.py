@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.bridge.foreign.ids import is_vectorized_id
-from jaxenvs.cli._console import console, table
+from jaxenvs.cli._console import console, plain, table
 from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
 
@@ -46,16 +46,16 @@ def run(options: argparse.Namespace) -> None:
     for name, default, comment, is_static in described:
         notes = [comment, "recompiles"] if is_static else [comment]
         parameters.add_row(
-            f"[bold]{name}[/]", _plain(default), _plain("; ".join(filter(None, notes)))
+            f"[bold]{name}[/]", plain(default), plain("; ".join(filter(None, notes)))
         )
 
     out = console()
     out.print(f"[bold]{spec.id}[/]\n")
-    out.print(_plain(inspect.getdoc(cls) or ""))
+    out.print(plain(inspect.getdoc(cls) or ""))
     out.print(_two_columns(facts))
     out.print(parameters)
     if described:
-        out.print(_plain(f'Set a parameter: jaxenvs.make("{spec.id}", {described[0][0]}=...)'))
+        out.print(plain(f'Set a parameter: jaxenvs.make("{spec.id}", {described[0][0]}=...)'))
 
 
 def _print_hosted(id: str) -> None:
@@ -73,14 +73,14 @@ def _print_hosted(id: str) -> None:
     out = console()
     out.print(f"[bold]{id}[/]\n")
     out.print(_two_columns(facts))
-    out.print(_plain(f'Make a batch: jaxenvs.make_pool("{id}", num_envs), or make_vec for jit.'))
+    out.print(plain(f'Make a batch: jaxenvs.make_pool("{id}", num_envs), or make_vec for jit.'))
 
 
 def _two_columns(facts: Mapping[str, object]) -> Any:
     shown = table("", "")
     shown.show_header = False
     for name, value in facts.items():
-        shown.add_row(f"[bold]{name}[/]", _plain(value))
+        shown.add_row(f"[bold]{name}[/]", plain(value))
     return shown
 
 
@@ -125,9 +125,3 @@ def field_comments(cls: type) -> dict[str, str]:
             name = node.target.id
             comments[name] = on_line.get(node.end_lineno or 0) or comments.get(name, "")
     return comments
-
-
-def _plain(value: object) -> str:
-    """Escapes brackets, which are markup for rich."""
-    text = value.__name__ if isinstance(value, type) else f"{value}"
-    return text.replace("[", r"\[")

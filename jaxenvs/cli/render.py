@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,12 +27,22 @@ def run(options: argparse.Namespace) -> None:
     if options.checkpoint is not None:
         env, policy = _load_policy(options, env)
     key = playing_key(options.seed)
-    frames, episode_return = play(env, policy, key, max_steps=options.max_steps)
-    with writing(options.output):
-        write_video(options.output, frames, fps=options.fps)
+    write_episodes(options.output, options.fps, play(env, policy, key, max_steps=options.max_steps))
+
+
+def write_episodes(path: str | Path, fps: float, *episodes: tuple[np.ndarray, float]) -> None:
+    """Writes episodes, as `play` returns them, one after the other, and prints their returns.
+
+    Raises:
+        RenderError: the file cannot be written.
+    """
+    frames = np.concatenate([frames for frames, _ in episodes])
+    with writing(path):
+        write_video(path, frames, fps=fps)
+    returns = ", ".join(f"{episode_return:.1f}" for _, episode_return in episodes)
+    size = f"{frames.shape[2]} x {frames.shape[1]}"
     console().print(
-        f"Wrote {options.output}: {len(frames)} frames of"
-        f" {frames.shape[2]} x {frames.shape[1]}, return {episode_return:.1f}."
+        f"Wrote {path}: {len(frames)} frames of {size}, return {returns}.", markup=False
     )
 
 

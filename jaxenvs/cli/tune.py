@@ -97,8 +97,10 @@ def _candidates(num_envs: int) -> list[tuple[str, int | None]]:
 def _measure(
     id: str, num_envs: int, batch_size: int, backend: str, workers: int | None, seconds: float
 ) -> BackendConfig:
-    options: dict[str, Any] = {} if workers is None else {"num_workers": workers}
-    with make_pool(id, num_envs, batch_size=batch_size, backend=backend, **options) as pool:  # pyright: ignore[reportArgumentType]
+    options: dict[str, Any] = {"backend": backend, "batch_size": batch_size}
+    if workers is not None:
+        options["num_workers"] = workers
+    with make_pool(id, num_envs, **options) as pool:
         took = batch_seconds(pool, seconds)
         return BackendConfig(
             pool.backend, pool.num_workers, pool.worker_bounds, pool.caller_steps, took
