@@ -15,9 +15,10 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.registry import find
 from jaxenvs.training import ActorPolicy, Train, restore
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
+from jaxenvs.training.assembly import assemble
 from jaxenvs.training.config import Config
-from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY, written_in
 from jaxenvs.training.logs import CSV_FILE, STEP, read_metrics
+from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY, written_in
 from jaxenvs.training.schemes.workers import find_host_env
 
 _CONFIG = "config.toml"
@@ -109,30 +110,24 @@ def group_by_task(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups runs that differ only in their seeds."""
     groups: list[list[Run]] = []
     for run in runs:
-        for group in groups:
-            if group[0].task == run.task:
-                group.append(run)
-                break
-        else:
-            groups.append([run])
+        alike = [group for group in groups if group[0].task == run.task]
+        alike[0].append(run) if alike else groups.append([run])
     return groups
 
 
 def make_train_for_playing(config: Config) -> Train:
-    """Returns the training program of a configuration, for reading and evaluating its policy.
+    """Returns a training program with the policy's networks, and instances as for evaluation.
 
-    Hosted environments are made as for evaluation, without training-only wrappers.
+    Sizes are not checked: under a scheme, an update uses the data of all collectors.
     """
-    if not config.is_hosted:
-        return config.assemble()
-    return config.assemble(env=config.make_env(training=False))
-
-
-def close(env: VectorEnv) -> None:
-    """Closes an environment if it is hosted."""
-    hosts = find_host_env(env)
-    if hosts is not None:
-        hosts.close()
+    return assemble(
+        config.make_env(training=False),
+        config.make_algorithm(),
+        actor=config.make_actor(),
+        storage=config.make_storage(),
+        unroll_length=config.unroll_length,
+        total_steps=config.total_steps,
+    )
 
 
 def reward_threshold(env: VectorEnv, id: str) -> float | None:

@@ -21,6 +21,7 @@ from jaxenvs.training.algorithms import SAC as SAC
 from jaxenvs.training.algorithms import TD3 as TD3
 from jaxenvs.training.algorithms import VPG as VPG
 from jaxenvs.training.algorithms import Algorithm as Algorithm
+from jaxenvs.training.assembly import make_train as make_train
 from jaxenvs.training.checkpoint import restore as restore
 from jaxenvs.training.checkpoint import save as save
 from jaxenvs.training.config import Config as Config
@@ -44,7 +45,6 @@ from jaxenvs.training.storages import vtrace as vtrace
 from jaxenvs.training.train_program import ActorPolicy as ActorPolicy
 from jaxenvs.training.train_program import Train as Train
 from jaxenvs.training.train_program import TrainResult as TrainResult
-from jaxenvs.training.train_program import make_train as make_train
 from jaxenvs.training.types import LearnerState as LearnerState
 
 del _flax, _optax, _pydantic

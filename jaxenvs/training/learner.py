@@ -22,6 +22,7 @@ from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training._validation import check_settings, like_number
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
+from jaxenvs.training.assembly import weight_shapes
 from jaxenvs.training.checkpoint import restore, restore_together, save, save_together
 from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics, play_episodes
 from jaxenvs.training.logs import (
@@ -37,7 +38,7 @@ from jaxenvs.training.schemes.executors import Executor, make_executor
 from jaxenvs.training.schemes.scheme import Scheme
 from jaxenvs.training.schemes.workers import call_env_factory, find_host_env
 from jaxenvs.training.signals import StopRequest
-from jaxenvs.training.train_program import ActorPolicy, Train, weight_shapes
+from jaxenvs.training.train_program import ActorPolicy, Train
 from jaxenvs.training.types import LearnerState
 
 CHECKPOINT, POLICY, BEST = "checkpoint", "policy", "best"  # the folders in `log_dir`

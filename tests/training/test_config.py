@@ -24,10 +24,11 @@ from jaxenvs.training import (
     VTrace,
     remote,
 )
-from jaxenvs.training.config import ALGORITHMS, Config, config_for, tuned
+from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
 from jaxenvs.training.optimizers import LearningRate
-from jaxenvs.training.schemes.workers import find_host_env
+from jaxenvs.training.parts import ALGORITHMS
+from jaxenvs.training.tuned import tuned
 from tests.ids import every_nth
 
 IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
@@ -89,7 +90,7 @@ def test_a_family_of_ids_shares_its_settings(monkeypatch):
         "MiniGrid-DoorKey-*": family,
         "MiniGrid-*": {**sizes, "num_envs": 2},
     }
-    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda cls: tables)
+    monkeypatch.setattr("jaxenvs.training.tuned.tuned_tables", lambda cls: tables)
     for id, num_envs in (
         ("CartPole-v1", 1),
         ("MiniGrid-Empty-5x5-v0", 2),
@@ -129,15 +130,15 @@ def test_tuned_file_names_only_algorithms():
 
 
 def test_hosted_id_has_the_settings_of_its_native_task():
-    native, find_host_env = (config_for("ppo", f"{x}CartPole-v1") for x in ("", "gymnasium/"))
-    assert find_host_env == native.replace(id="gymnasium/CartPole-v1")
+    native, hosted = (config_for("ppo", f"{x}CartPole-v1") for x in ("", "gymnasium/"))
+    assert hosted == native.replace(id="gymnasium/CartPole-v1")
     assert native.algorithm == "PPO" and native.make_algorithm().epochs == 10
     other = config_for("PPO", "Unheard-v0")
     assert other.settings == {} and (other.num_envs, other.unroll_length) == (64, 64)
 
 
 def test_box_actions_have_other_defaults(monkeypatch):
-    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda cls: known[cls.__name__])
+    monkeypatch.setattr("jaxenvs.training.tuned.tuned_tables", lambda cls: known[cls.__name__])
     known = {"PPO": {"default": {"num_envs": 4}, "continuous": {"num_envs": 2}}}
     for sizes in known["PPO"].values():
         sizes |= {"unroll_length": 8, "total_steps": 64}
@@ -371,7 +372,7 @@ def test_wrappers_are_saved_in_the_config_and_wrap_instances(tmp_path):
 
 def test_parameters_of_the_environment_are_saved_and_used(tmp_path):
     config = config_for("PPO", "CartPole-v1").with_settings({"env.gravity": 5.0})
-    assert config.replace(env={"size": [2, 3]}).env_parameters() == {"size": (2, 3)}
+    assert config.replace(env={"size": [2, 3]}).env == {"size": (2, 3)}
     config = Config.read(config.write(tmp_path / "config.toml"))
     train = config.make_train(total_steps=1_000)
     for made in (config.make_instance(), config.make_env(2), train.env, config.make_scheme().env):
@@ -402,7 +403,7 @@ def test_hosted_environment_is_wrapped_or_refused_with_a_reason():
     try:
         assert "FlattenObservation" in repr(env) and env.num_envs == 1
     finally:
-        find_host_env(env).close()
+        env.close()
     with pytest.raises(TrainingError, match="the same number"):
         config.replace(wrappers=[STICKY]).make_env(1)
 

@@ -19,11 +19,12 @@ from jaxenvs.bridge.jit import HostEnv
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy
+from jaxenvs.training.assembly import assemble, default_algorithm, resolve
 from jaxenvs.training.collection import sum_ended_episodes
 from jaxenvs.training.schemes.scheme import Central, Scheme
 from jaxenvs.training.schemes.worker_group import WorkerGroup, make_workers
 from jaxenvs.training.storages.storage import ReplayStorage
-from jaxenvs.training.train_program import Train, assemble, default_algorithm, resolve
+from jaxenvs.training.train_program import Train
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import batch_of
