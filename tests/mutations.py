@@ -337,14 +337,14 @@ MUTANTS = (
     ),
     Mutant(
         "learner-resumes-without-best-score",
-        "jaxenvs/training/learner.py",
+        "jaxenvs/training/run_files.py",
         "self._best = np.array([_read_score(folder / _BEST_SCORE) for folder in folders])",
         "self._best = np.full(len(folders), -np.inf)",
         ("tests/training/test_learner.py",),
     ),
     Mutant(
         "schemes-collectors-share-keys",
-        "jaxenvs/training/schemes/workers.py",
+        "jaxenvs/training/schemes/sources.py",
         "call = self._index, int(behavior.updates), number",
         "call = int(behavior.updates), number",
         ("tests/training/test_schemes.py", "tests/contract/test_keys.py"),

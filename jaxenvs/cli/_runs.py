@@ -18,8 +18,8 @@ from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.assembly import assemble
 from jaxenvs.training.config import Config
 from jaxenvs.training.logs import CSV_FILE, STEP, read_metrics
-from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY, written_in
-from jaxenvs.training.schemes.workers import find_host_env
+from jaxenvs.training.run_files import BEST, CHECKPOINT, POLICY, written_in
+from jaxenvs.training.schemes.spec import find_host_env
 
 _CONFIG = "config.toml"
 _POLICIES = {"latest": POLICY, "best": BEST}  # the folders for the values of `--which`

@@ -15,13 +15,13 @@ import numpy as np
 from jaxenvs.cli._console import console
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
-from jaxenvs.errors import MissingExtraError, TrainingError, closest
+from jaxenvs.errors import MissingExtraError, TrainingError
 from jaxenvs.rendering.plots import write_learning_curves
 from jaxenvs.training import Learner, Scheme
 from jaxenvs.training.collection import WINDOW
 from jaxenvs.training.config import Config, config_for
-from jaxenvs.training.logs import KINDS, STEP, check_logs, read_metrics, remove_new
-from jaxenvs.training.schemes.workers import TrainingSpec
+from jaxenvs.training.logs import STEP, check_logs, read_metrics, remove_new
+from jaxenvs.training.schemes.spec import TrainingSpec
 
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
 _FLAGS += ("save_every", "evaluate_every", "evaluation_episodes")
@@ -31,7 +31,7 @@ _UNSAVED = "training ended before the first checkpoint"
 
 def run(options: argparse.Namespace) -> int:
     """Trains, writes the output folder and prints a summary. Returns the exit status."""
-    _check_logs(options.log)
+    check_logs(options.log)
     if options.resume is not None:
         folder, runs = _find_runs_to_resume(options)
         return _train(folder, runs, options.log, resume=True)
@@ -115,16 +115,6 @@ def _check(config: Config, seeds: int | None) -> None:
         return
     config.make_instance()
     _ = TrainingSpec(scheme, config.total_steps, config.seed).train
-
-
-def _check_logs(kinds: Sequence[str]) -> None:
-    for kind in kinds:
-        if kind not in KINDS:
-            raise TrainingError(
-                f"train got --log {kind}.{closest(kind, KINDS)}  Expected one of"
-                f" {', '.join(KINDS)}."
-            )
-    check_logs(kinds)
 
 
 def _check_seeds(config: Config, scheme: Scheme, seeds: int) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import signal
 import weakref
@@ -22,27 +21,22 @@ from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training._validation import check_settings, like_number
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
-from jaxenvs.training.assembly import weight_shapes
-from jaxenvs.training.checkpoint import restore, restore_together, save, save_together
 from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics, play_episodes
-from jaxenvs.training.logs import (
-    CSV_FILE,
-    JSON_LINES_FILE,
-    check_logs,
-    open_logs,
-    read_metrics,
-    removing_on_error,
-)
+from jaxenvs.training.logs import check_logs
 from jaxenvs.training.progress import ProgressBar
-from jaxenvs.training.schemes.executors import Executor, make_executor
+from jaxenvs.training.run_files import RunFiles
+from jaxenvs.training.schemes.executors import (
+    Executor,
+    check_weights,
+    make_executor,
+    transfer_state,
+)
 from jaxenvs.training.schemes.scheme import Scheme
-from jaxenvs.training.schemes.workers import call_env_factory, find_host_env
+from jaxenvs.training.schemes.spec import call_env_factory
+from jaxenvs.training.seeds import Seeds
 from jaxenvs.training.signals import StopRequest
-from jaxenvs.training.train_program import ActorPolicy, Train
+from jaxenvs.training.train_program import ActorPolicy
 from jaxenvs.training.types import LearnerState
-
-CHECKPOINT, POLICY, BEST = "checkpoint", "policy", "best"  # the folders in `log_dir`
-_BEST_SCORE = "best.json"
 
 
 class Learner:
@@ -120,36 +114,26 @@ class Learner:
             if value is not None:
                 check_integer(TrainingError, f"Learner got {name}", value)
         check_logs(logs)
-        self._seeds = _parse_seeds(seed)
-        self._folders: list[Path] = []  # one per seed
+        self._seeds = Seeds(seed)
         self.log_dir = None if log_dir is None else Path(log_dir)
-        if self.log_dir is not None:
-            self._folders = self._seed_folders(self.log_dir)
-            for folder in self._folders:
-                if not resume and (found := written_in(folder)):
-                    raise TrainingError(
-                        f'the folder "{folder}" already contains a run ({", ".join(found)}).  Pass'
-                        " resume=True to continue it, or another folder."
-                    )
-        elif resume or save_every is not None:
+        if self.log_dir is None and (resume or save_every is not None):
             option = "resume=True" if resume else f"save_every={save_every}"
             raise TrainingError(f"Learner got {option} without log_dir.  Pass log_dir.")
+        self._files = RunFiles(self._seeds, self.log_dir)
+        if not resume:
+            self._files.check_new()
         self._scheme, self.total_steps, self.seed = scheme, total_steps, seed
         self._report_every, self._save_every = report_every, save_every
         self._evaluate_every, self._evaluation_episodes = evaluate_every, evaluation_episodes
         self._given_evaluation_env, self._evaluation_env = evaluation_env, None
-        self._close_evaluation_env: Any = None  # set if the learner made a hosted environment
-        self._best = np.full(self._num_seeds, -np.inf)
+        self._close_evaluation_env: Any = None  # set if the learner made it
         self._metrics: dict[str, Any] = {}
         self._signals: StopRequest | None = None
-        self._logs: list[Any] = []
         self._progress: ProgressBar | None = None
         self._compiled: set[int] = set()  # numbers of updates for which a program exists
         self.run_seconds, self.timed_steps = 0.0, 0
         self._started = perf_counter()
-        self._executor: Executor = make_executor(
-            scheme, total_steps, self._seed_or_seeds, report_every
-        )
+        self._executor: Executor = make_executor(scheme, total_steps, self._seeds, report_every)
         self.compile_seconds = perf_counter() - self._started
         self._close_executor = weakref.finalize(self, self._executor.close)  # without `close`, too
         try:
@@ -160,7 +144,8 @@ class Learner:
             if progress:
                 self._progress = ProgressBar(self.steps_per_update, self.updates)
             if self.log_dir is not None:
-                self._open_logs(logs, self._environment_steps if resume else None)
+                so_far = self._environment_steps if resume else None
+                self._started -= self._files.open_logs(logs, so_far)
                 self._signals = StopRequest(_announce_stop)
                 weakref.finalize(self, self._signals.cancel).atexit = False
         except BaseException:
@@ -190,8 +175,8 @@ class Learner:
                 self.done() or self._is_due(self._evaluate_every, before)
             ):
                 self._metrics |= self._evaluation_metrics()
-        self._metrics["seconds"] = self._broadcast_to_seeds(perf_counter() - self._started)
-        self._write_logs()
+        self._metrics["seconds"] = self._seeds.broadcast(perf_counter() - self._started)
+        self._files.log(self._environment_steps, self._metrics)
         if (
             self._save_every is not None
             and not self.done()
@@ -270,13 +255,7 @@ class Learner:
         """
         acting: Any = BehaviorPolicy.of(self.learner_state)
         if best:
-            like = jax.eval_shape(lambda: acting)
-            if self._seeds is not None:
-                like = _without_axis(like)
-            found = [restore(folder / BEST, like) for folder in self._folders]
-            if not found:
-                raise TrainingError("policy got best=True, but the learner has no log_dir.")
-            acting = self._stack_seeds(found)
+            acting = self._files.read_best(acting)
         # Copies, because the next step reuses the memory of the state.
         return self._executor.train.policy(jax.tree.map(jnp.copy, acting), greedy=greedy)
 
@@ -296,13 +275,12 @@ class Learner:
         number = self._evaluation_episodes if num_episodes is None else num_episodes
         check_integer(TrainingError, "evaluate got num_episodes", number)
         env = self._make_evaluation_env(number)
-        first: Any = self.seed if self._seeds is None else self._seeds[0]
-        key = keys.evaluation_key(jax.random.key(first), self.updates)
+        key = keys.evaluation_key(jax.random.key(self._seeds.numbers[0]), self.updates)
 
         def play(policy: ActorPolicy) -> Evaluation:
             return play_episodes(env, policy, number, key)
 
-        return (play if self._seeds is None else jax.vmap(play))(self.policy())
+        return self._seeds.map(play)(self.policy())
 
     def save(self, path: str | Path | None = None) -> Path:
         """Atomically writes a checkpoint to `path` or into `log_dir`.
@@ -310,12 +288,7 @@ class Learner:
         In `log_dir`, the weights of the policy are also written separately. With several seeds,
         `path` contains a folder for each.
         """
-        paths = self._checkpoints("save", path)
-        save_together(paths, self._split_seeds(self.learner_state))
-        if path is None:
-            self._write_policies(POLICY)
-        folder: Any = self.log_dir if path is None else Path(path)
-        return paths[0] if self._seeds is None else folder
+        return self._files.save(self.learner_state, path)
 
     def restore(self, path: str | Path | None = None) -> None:
         """Continues from a checkpoint at `path`, or from the one in `log_dir`.
@@ -327,17 +300,7 @@ class Learner:
         Raises:
             TrainingError: there is no checkpoint, or it belongs to another training run.
         """
-        paths = self._checkpoints("restore", path)
-        for each in paths:
-            if (each / CHECKPOINT).is_dir():
-                raise TrainingError(
-                    f'"{each}" is the folder of a run, not a checkpoint.  Restore its checkpoint:'
-                    f' "{each / CHECKPOINT}".'
-                )
-        likes = self._split_seeds(self.learner_state)
-        self._executor.load_state(self._stack_seeds(restore_together(paths, likes)))
-        folders = self._folders or [each.parent for each in paths]
-        self._best = np.array([_read_score(folder / _BEST_SCORE) for folder in folders])
+        self._executor.load_state(self._files.restore(self.learner_state, path))
 
     def update_algo_parameter(self, name: str, value: Any) -> None:
         """Changes a hyperparameter and continues.
@@ -382,14 +345,10 @@ class Learner:
             parts["env"] = self._like_running(parts["env"])
         scheme = dataclasses.replace(self.scheme, **parts)
         params = jax.eval_shape(lambda: old.learner_state.weights.params)
-        check = functools.partial(
-            _check_weights, params if self._seeds is None else _without_axis(params)
-        )
-        executor = make_executor(
-            scheme, self.total_steps, self._seed_or_seeds, self._report_every, check
-        )
+        check = functools.partial(check_weights, self._seeds.shapes_of_one(params))
+        executor = make_executor(scheme, self.total_steps, self._seeds, self._report_every, check)
         try:
-            executor.load_state(_transfer_state(old, executor))
+            executor.load_state(transfer_state(old, executor))
         except BaseException:
             executor.close()
             raise
@@ -439,29 +398,18 @@ class Learner:
         else:
             self.compile_seconds += seconds
             self._compiled.add(num_updates)
-        if self._seeds is None:
-            metrics = {name: float(value) for name, value in metrics.items()}
         # Programs count steps in float32, which is not exact for large numbers.
-        return metrics | {
-            "steps": self._broadcast_to_seeds(self._environment_steps),
-            "steps_per_second": self._broadcast_to_seeds(rate),
+        return self._seeds.to_floats(metrics) | {
+            "steps": self._seeds.broadcast(self._environment_steps),
+            "steps_per_second": self._seeds.broadcast(rate),
         }
 
     def _evaluation_metrics(self) -> dict[str, Any]:
         """Evaluates, and saves the policies that are better than before."""
-        of_each = evaluation_metrics if self._seeds is None else jax.vmap(evaluation_metrics)
-        found = jax.device_get(of_each(self.evaluate()))
-        means = np.atleast_1d(found["evaluation_return"])
-        if self._folders:
-            is_better = means > self._best
-            self._write_policies(BEST, is_better)
-            for i in np.flatnonzero(is_better):
-                path = self._folders[i] / _BEST_SCORE
-                _write_score(path, float(means[i]), self._environment_steps)
-        self._best = np.fmax(self._best, means)
-        if self._seeds is None:
-            return {name: float(value) for name, value in found.items()}
-        return found
+        found = jax.device_get(self._seeds.map(evaluation_metrics)(self.evaluate()))
+        returns = found["evaluation_return"]
+        self._files.write_best(self.learner_state, returns, self._environment_steps)
+        return self._seeds.to_floats(found)
 
     def _make_evaluation_env(self, num_episodes: int) -> VectorEnv:
         """Returns the environments for evaluations, which the first call makes."""
@@ -473,9 +421,8 @@ class Learner:
             if not (is_new and isinstance(env, VectorEnv)):
                 env = evaluation_env("evaluate", env, num_episodes)
             self._evaluation_env = env
-            hosts = find_host_env(env)
-            if hosts is not None and env is not given:
-                self._close_evaluation_env = weakref.finalize(self, hosts.close)
+            if env is not given:
+                self._close_evaluation_env = weakref.finalize(self, env.close)
         return self._evaluation_env
 
     def _discard_evaluation_env(self) -> None:
@@ -483,71 +430,9 @@ class Learner:
             self._close_evaluation_env()
         self._close_evaluation_env = self._evaluation_env = None
 
-    def _open_logs(self, kinds: Sequence[str], resume_step: int | None) -> None:
-        log_dir: Any = self.log_dir
-        with removing_on_error(log_dir):
-            for folder in self._folders:
-                self._logs.append(open_logs(folder, kinds, resume_step=resume_step))
-        first = self._folders[0]
-        if resume_step is not None and (first / CSV_FILE).is_file():  # `seconds` continues
-            self._started -= float(np.max(read_metrics(first).get("seconds", ()), initial=0.0))
-
-    def _write_logs(self) -> None:
-        for i, log in enumerate(self._logs):
-            row = {name: np.float32(np.atleast_1d(x)[i]) for name, x in self._metrics.items()}
-            row.pop("steps")  # the column `step`
-            log.write(self._environment_steps, row)
-
-    def _write_policies(self, name: str, chosen: np.ndarray | None = None) -> None:
-        """Writes the part of the state that acting needs for all seeds, or for the chosen ones."""
-        on_host = jax.device_get(BehaviorPolicy.of(self.learner_state))
-        for i, (folder, policy) in enumerate(
-            zip(self._folders, self._split_seeds(on_host), strict=True)
-        ):
-            if chosen is None or chosen[i]:
-                save(folder / name, policy)
-
-    def _checkpoints(self, call: str, path: str | Path | None) -> list[Path]:
-        if path is not None:
-            return self._seed_folders(Path(path))
-        if self.log_dir is None:
-            raise TrainingError(
-                f"{call} got no path, and the learner has no log_dir.  Pass a path."
-            )
-        return [folder / CHECKPOINT for folder in self._folders]
-
-    def _seed_folders(self, folder: Path) -> list[Path]:
-        if self._seeds is None:
-            return [folder]
-        return [folder / f"seed_{seed}" for seed in self._seeds]
-
-    @property
-    def _seed_or_seeds(self) -> int | Sequence[int]:
-        return int(self.seed) if self._seeds is None else self._seeds  # pyright: ignore[reportArgumentType]
-
-    @property
-    def _num_seeds(self) -> int:
-        return 1 if self._seeds is None else len(self._seeds)
-
     @property
     def _environment_steps(self) -> int:
         return self.updates * self.steps_per_update
-
-    def _broadcast_to_seeds(self, value: float) -> Any:
-        if self._seeds is None:
-            return float(value)
-        return np.full(self._num_seeds, value, np.float64)
-
-    def _split_seeds(self, tree: Any) -> list[Any]:
-        """Returns a tree for each seed."""
-        if self._seeds is None:
-            return [tree]
-        return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self._num_seeds)]
-
-    def _stack_seeds(self, trees: Sequence[Any]) -> Any:
-        if self._seeds is None:
-            return trees[0]
-        return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
     def _is_due(self, every: int, before: int) -> bool:
         """Returns whether a multiple of `every` steps was reached since update `before`.
@@ -593,95 +478,10 @@ class Learner:
         self._discard_evaluation_env()
         if self._progress is not None:
             self._progress.stop()
-        for log in self._logs:
-            log.close()
-        self._logs = []
-
-
-def _parse_seeds(seed: Any) -> tuple[int, ...] | None:
-    """Returns a sequence of seeds as a tuple, and None for a single seed."""
-    several = isinstance(seed, Sequence) and not isinstance(seed, str)
-    seeds: tuple[Any, ...] = tuple(seed) if several else (seed,)
-    for each in seeds:
-        check_integer(TrainingError, "Learner got seed", each, least=0)
-        if each >= 2**32:
-            raise TrainingError(f"Learner got seed={each}; it must be less than 2**32.")
-    if len(set(seeds)) != len(seeds) or not seeds:
-        raise TrainingError(f"Learner got seed={seed!r:.60}; the seeds must be different.")
-    return seeds if several else None
-
-
-def written_in(folder: Path) -> list[str]:
-    """Returns the names of what a learner has written in a folder."""
-    names = (CHECKPOINT, BEST, CSV_FILE, JSON_LINES_FILE)
-    return [name for name in names if (folder / name).exists()]
+        self._files.close_logs()
 
 
 def _announce_stop(number: signal.Signals) -> None:
     del number
     with contextlib.suppress(OSError):  # not `print`, which the signal may have interrupted
         os.write(2, b"jaxenvs: saving and stopping after this step; repeat to stop immediately\n")
-
-
-def _write_score(path: Path, mean: float, steps: int) -> None:
-    """Atomically writes the score of the best policy."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.write_text(json.dumps({"evaluation_return": mean, "steps": steps}) + "\n")
-    os.replace(draft, path)
-
-
-def _read_score(path: Path) -> float:
-    """Returns the score of the best policy, or -inf if there is none."""
-    if not path.is_file():
-        return -np.inf
-    try:
-        return float(json.loads(path.read_text())["evaluation_return"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise TrainingError(
-            f'"{path}" is damaged: {error}.  Delete it; the next evaluation is then the best.'
-        ) from error
-
-
-def _check_weights(learned: Any, train: Train) -> None:
-    """Raises TrainingError if the weights of `train` have other shapes than the learned ones."""
-    if not _same_types(learned, weight_shapes(train.algorithm, train.networks)):
-        raise TrainingError(
-            "the weights of the new parts have other shapes than the learned weights.  Keep the"
-            " actor, or start a new training run."
-        )
-
-
-def _same_types(tree: Any, other: Any) -> bool:
-    """Returns whether two trees have the same structure, shapes and dtypes."""
-    if jax.tree.structure(tree) != jax.tree.structure(other):
-        return False
-    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
-    return all(x.shape == y.shape and x.dtype == y.dtype for x, y in pairs)
-
-
-def _without_axis(tree: Any) -> Any:
-    """Returns the shapes for one seed."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), tree)
-
-
-def _transfer_state(before: Executor, after: Executor) -> Any:
-    """Returns the new executor's state, with all parts of the old state that fit."""
-    old, new = before.learner_state, after.learner_state
-    # Environment steps continue, so updates are recounted if their length changed.
-    steps = np.asarray(old.updates, np.int64) * before.steps_per_update
-    updates = jnp.asarray(steps // after.steps_per_update, jnp.int32)
-    changes: dict[str, Any] = {"updates": updates, "key": old.key}
-    if _same_types(old.weights, new.weights):
-        changes["weights"] = old.weights
-    else:  # another algorithm, whose optimizer and targets are reinitialized
-        changes["weights"] = new.weights.replace(
-            params=old.weights.params, gradient_steps=old.weights.gradient_steps
-        )
-    names = ("storage", "collector", "observation_statistics", "return_statistics")
-    for name in (*names, "recent_episodes"):
-        was, would_be = getattr(old, name), getattr(new, name)
-        if _same_types(was, would_be):
-            changes[name] = was
-    carried = new.replace(**changes)
-    is_elsewhere = "storage" in changes and "collector" not in changes
-    return after.train.truncate_memory(carried) if is_elsewhere else carried

@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -74,7 +73,7 @@ class CSVLog:
 
     def _rewrite(self, rows: list[dict[str, str]]) -> io.TextIOWrapper:
         lines = [self._columns, *([row.get(x) or "" for x in self._columns] for row in rows)]
-        return _replace_file(self._path, "".join(_csv_line(line) for line in lines))
+        return replace_file(self._path, "".join(_csv_line(line) for line in lines))
 
 
 class JSONLinesLog:
@@ -94,7 +93,7 @@ class JSONLinesLog:
                 for line in _complete_lines(path)
                 if (row := _parse_row(line)) is not None and row.get(STEP, 0) <= resume_step
             )
-        self._file = _replace_file(path, kept)
+        self._file = replace_file(path, kept)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         entries = {
@@ -216,12 +215,7 @@ class Logs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -352,7 +346,7 @@ def _parse_row(line: str) -> dict[str, Any] | None:
         return None
 
 
-def _replace_file(path: Path, text: str) -> Any:
+def replace_file(path: Path, text: str) -> Any:
     """Atomically replaces a file by `text`, and opens it to append."""
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, newline="")

@@ -34,10 +34,11 @@ from jaxenvs.training import (
     remote,
 )
 from jaxenvs.training.schemes.executors import make_executor
+from jaxenvs.training.schemes.spec import TrainingSpec
 from jaxenvs.training.schemes.worker_group import make_workers
-from jaxenvs.training.schemes.workers import TrainingSpec
+from jaxenvs.training.seeds import Seeds
 from jaxenvs.wrappers import RecordEpisodeStatistics
-from tests.ids import diagonal, every_nth
+from tests.ids import case, diagonal
 
 ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
 A2C_PARTS = {
@@ -56,6 +57,7 @@ PQN_PARTS = {
     "storage": GAE(),
 }
 SAC_PARTS = {
+    "env": "Pendulum-v1",
     "algorithm": SAC(batch_size=16, learning_starts=40, replay_ratio=1 / 8),
     "actor": ActorTwinQ(hidden_sizes=(8,)),
     "storage": PrioritizedReplay(1000),
@@ -111,34 +113,21 @@ def test_collection_and_gradients_train_in_every_combination(collection, gradien
 
 
 @pytest.mark.parametrize(
-    ("collection", "gradients"),
-    every_nth(2, [("async", "central"), ("central", "sync"), ("sync", "async"), ("async", "sync")]),
-)
-def test_dqn_trains_in_collection_and_gradients_combinations(collection, gradients):
-    chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
-    run(scheme(**DQN_PARTS, **chosen))
-
-
-@pytest.mark.parametrize(
-    ("collection", "gradients"),
-    every_nth(3, [("async", "central"), ("sync", "sync"), ("central", "async")]),
-)
-def test_pqn_trains_in_collection_and_gradients_combinations(collection, gradients):
-    chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
-    run(scheme(**PQN_PARTS, **chosen))
-
-
-@pytest.mark.parametrize(
-    ("collection", "gradients"),
+    ("parts", "collection", "gradients"),
     [
-        pytest.param("async", "central", marks=pytest.mark.slow),
-        pytest.param("sync", "sync", marks=pytest.mark.slow),
-        ("async", "async"),
+        case(parts, *place.split(), is_quick=i % 3 == 0)
+        for parts, places in (
+            (DQN_PARTS, ("async central", "central sync", "async sync", "sync async")),
+            (PQN_PARTS, ("async central", "sync sync", "central async")),
+            (SAC_PARTS, ("async async", "async central", "sync sync")),
+        )
+        for i, place in enumerate(places)
     ],
+    ids=lambda part: part if isinstance(part, str) else type(part["algorithm"]).__name__,
 )
-def test_sac_trains_in_collection_and_gradients_combinations(collection, gradients):
+def test_algorithms_train_in_combinations_of_places(parts, collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
-    run(scheme("Pendulum-v1", **SAC_PARTS, **chosen))
+    run(scheme(**parts, **chosen))
 
 
 # --- what gradients are, and where they are applied ---
@@ -146,7 +135,7 @@ def test_sac_trains_in_collection_and_gradients_combinations(collection, gradien
 
 def test_worker_gradients_average_to_the_joint_batch_gradient():
     """To 1e-5 of the largest: float32 sums in another order."""
-    executor = make_executor(scheme(gradients=GRADIENTS["sync"]), 96, 0, 1)
+    executor = make_executor(scheme(gradients=GRADIENTS["sync"]), 96, Seeds(0), 1)
     group, train = executor._group, executor.train
     order = train.algorithm, executor._weights, 0
     group.call_all("start_unroll", *order)
@@ -173,7 +162,9 @@ def test_centralized_and_decentralized_updates_agree_bitwise():
     """Bit for bit: everyone applies the same mean by the same program."""
     ends = []
     for update in ("centralized", "decentralized"):
-        executor = make_executor(scheme(gradients=GRADIENTS["sync"], update=update), 96, 0, 1)
+        executor = make_executor(
+            scheme(gradients=GRADIENTS["sync"], update=update), 96, Seeds(0), 1
+        )
         for _ in range(3):
             executor.step(1)
         ends.append(jax.device_get(executor.learner_state.weights))
@@ -186,7 +177,7 @@ def test_centralized_and_decentralized_updates_agree_bitwise():
 
 def test_td_errors_become_priorities_in_the_memory_of_the_worker():
     parts = DQN_PARTS | {"storage": PrioritizedReplay(64)}
-    executor = make_executor(scheme(**parts, gradients=GRADIENTS["sync"]), 640, 0, 1)
+    executor = make_executor(scheme(**parts, gradients=GRADIENTS["sync"]), 640, Seeds(0), 1)
     group, train = executor._group, executor.train
     storage, order = train.storage, (train.algorithm, executor._weights, 1)
     group.call_all("start_unroll", *order)

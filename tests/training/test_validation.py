@@ -315,6 +315,9 @@ def test_scheme_with_invalid_numbers_is_refused(parts, words):
     ("arguments", "words"),
     [
         ({"total_steps": "x"}, "total_steps='x'; it must be an integer"),
+        ({"total_steps": 0}, "total_steps=0; it must be an integer of at least 1"),
+        ({"report_every": 0}, "report_every=0; it must be an integer of at least 1"),
+        ({"resume": True}, "resume=True without log_dir"),
         ({"seed": "a"}, "seed='a'; it must be an integer"),
         ({"evaluate_every": 0}, "evaluate_every=0; it must be an integer of at least 1"),
         ({"evaluate_every": 1.5}, "evaluate_every=1.5; it must be an integer"),
@@ -350,9 +353,6 @@ def test_a_run_is_not_written_over(tmp_path):
     with Learner(scheme, total_steps=512, log_dir=tmp_path, resume=True) as learner:
         with pytest.raises(TrainingError, match=r"is the folder of a run.*checkpoint"):
             learner.restore(tmp_path)
-        for name, value in (("epochs", 1.5), ("minibatches", 0), ("learning_rate", jnp.ones(2))):
-            with pytest.raises(TrainingError, match=name):
-                learner.update_algo_parameter(name, value)
         assert learner.step()["steps"] == 2 * learner.steps_per_update
 
 

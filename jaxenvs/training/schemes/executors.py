@@ -3,9 +3,9 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter as _now
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +14,26 @@ import numpy as np
 from jaxenvs.core import Environment
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy
+from jaxenvs.training.assembly import weight_shapes
 from jaxenvs.training.checkpoint import place_like
 from jaxenvs.training.collection import add_episodes, summarize_rows
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
+from jaxenvs.training.schemes.sources import make_source
+from jaxenvs.training.schemes.spec import TrainingSpec, find_host_env
 from jaxenvs.training.schemes.worker_group import make_workers
 from jaxenvs.training.schemes.workers import (
-    TrainingSpec,
+    GradientWorker,
     apply_gradients,
-    find_host_env,
     gradient_steps_per_worker,
     init_learner,
-    make_gradient_worker,
     needs_truncation,
     truncate_unroll,
 )
+from jaxenvs.training.seeds import Seeds
 from jaxenvs.training.sharded import ShardedTrain, shard
 from jaxenvs.training.train_program import Train
 from jaxenvs.training.types import LearnerState, Unroll, Weights
+from jaxenvs.vector.vectorize import VectorizedEnv
 
 Metrics = dict[str, Any]  # numbers, or [S] for S seeds
 
@@ -76,20 +79,20 @@ class FusedExecutor(Executor):
         spec: TrainingSpec,
         mesh: jax.sharding.Mesh | None,
         report_every: int,
-        seeds: Sequence[int] | None,
+        seeds: Seeds,
     ) -> None:
         changes: dict[str, Any] = {"report_every": report_every}
-        train = spec.train
+        train, env = spec.train, cast("VectorizedEnv", spec.train.env)
         if mesh is not None:  # `num_envs` of a scheme is the number per device
-            env: Any = dataclasses.replace(train.env, num_envs=train.env.num_envs * mesh.size)  # pyright: ignore[reportArgumentType]
+            env = dataclasses.replace(env, num_envs=env.num_envs * mesh.size)
             changes |= {"env": env, "learners": 1, "algorithm": spec.algorithm}
         train = train.replace(**changes)
         self.train = train if mesh is None else shard(train, mesh)
-        self._spec, self._is_vmapped = spec, seeds is not None
-        if seeds is None:
-            key = jax.random.key(spec.seed)
+        self._spec, self._is_vmapped = spec, seeds.are_several
+        if seeds.are_several:
+            key = jax.vmap(jax.random.key)(np.asarray(seeds.numbers, np.uint32))
         else:
-            key = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+            key = jax.random.key(spec.seed)
         self.learner_state = _init(self.train, key)
 
     def step(self, num_updates: int) -> Metrics:
@@ -102,8 +105,9 @@ class FusedExecutor(Executor):
         if not isinstance(self.train, ShardedTrain):
             super().set_algorithm(algorithm)
             return
-        part = self.train.train.replace(algorithm=algorithm.per_device(self.train.mesh.size))
-        self.train = dataclasses.replace(self.train, train=part)  # pyright: ignore[reportArgumentType]
+        own, mesh = algorithm.per_device(self.train.mesh.size), self.train.mesh
+        part, batched = self.train.train.replace(algorithm=own), self.train.batched
+        self.train = ShardedTrain(train=part, batched=batched, mesh=mesh)
         self.algorithm = algorithm
 
     def load_state(self, learner_state: LearnerState) -> None:
@@ -150,7 +154,7 @@ class CentralExecutor(WorkerExecutor):
     def __init__(self, spec: TrainingSpec) -> None:
         self.train = spec.train
         self.learner_state = init_learner(spec.train, spec.key(2))
-        self._spec, self._source = spec, spec.source(0)
+        self._spec, self._source = spec, make_source(spec)
         self._truncates = needs_truncation(self.train, self._source)
 
     def _update(self) -> Metrics:
@@ -190,7 +194,7 @@ class RemoteExecutor(WorkerExecutor):
         self._is_synchronous = gradients.sync
         self._is_decentralized = spec.scheme.update == "decentralized"
         self._group = make_workers(
-            functools.partial(make_gradient_worker, spec), gradients.n, gradients.resources
+            functools.partial(GradientWorker, spec), gradients.n, gradients.resources
         )
         self._pending: dict[Any, tuple[int, int]] = {}  # worker and step of each future
 
@@ -305,7 +309,7 @@ class RemoteExecutor(WorkerExecutor):
 def make_executor(
     scheme: Scheme,
     total_steps: int,
-    seed: int | Sequence[int],
+    seeds: Seeds,
     report_every: int,
     check: Callable[[Train], None] | None = None,
 ) -> Executor:
@@ -313,29 +317,28 @@ def make_executor(
 
     Calls `check`, which may raise, before any environment is reset.
     """
-    seeds = None if isinstance(seed, int) else seed
-    first_seed: Any = seed if seeds is None else seeds[0]
-    spec = TrainingSpec(scheme=scheme, total_steps=total_steps, seed=first_seed)
+    number = len(seeds.numbers)
+    spec = TrainingSpec(scheme=scheme, total_steps=total_steps, seed=seeds.numbers[0])
     with spec.closing_on_error():
         if check is not None:
             check(spec.train)
         executor: Executor
         if scheme.is_fused:
-            if seeds is not None and find_host_env(spec.train.env) is not None:
+            if seeds.are_several and find_host_env(spec.train.env) is not None:
                 raise TrainingError(
-                    f"Learner got {len(seeds)} seeds and hosted environments, which cannot be"
+                    f"Learner got {number} seeds and hosted environments, which cannot be"
                     " replicated in one program.  Train one seed after the other."
                 )
             executor = FusedExecutor(spec, None, report_every, seeds)
-        elif seeds is not None:
+        elif seeds.are_several:
             raise TrainingError(
-                f"Learner got {len(seeds)} seeds and a scheme with workers, which support only one"
+                f"Learner got {number} seeds and a scheme with workers, which support only one"
                 " seed.  Train one seed after the other, or make collection and gradients central."
             )
         elif _fits_devices(scheme):
-            number = scheme.gradients.n
-            mesh = jax.make_mesh((number,), ("learners",), devices=jax.local_devices()[:number])
-            executor = FusedExecutor(spec, mesh, report_every, None)
+            devices = jax.local_devices()[: scheme.gradients.n]
+            mesh = jax.make_mesh((len(devices),), ("learners",), devices=devices)
+            executor = FusedExecutor(spec, mesh, report_every, seeds)
         else:
             is_central = isinstance(scheme.gradients, Central)
             executor = CentralExecutor(spec) if is_central else RemoteExecutor(spec)
@@ -360,6 +363,46 @@ def _fits_devices(scheme: Scheme) -> bool:
         and gradients.resources is None
         and gradients.n <= len(jax.local_devices())
     )
+
+
+def check_weights(learned: Any, train: Train) -> None:
+    """Raises TrainingError if the weights of `train` have other shapes than the learned ones."""
+    if not _same_types(learned, weight_shapes(train.algorithm, train.networks)):
+        raise TrainingError(
+            "the weights of the new parts have other shapes than the learned weights.  Keep the"
+            " actor, or start a new training run."
+        )
+
+
+def _same_types(tree: Any, other: Any) -> bool:
+    """Returns whether two trees have the same structure, shapes and dtypes."""
+    if jax.tree.structure(tree) != jax.tree.structure(other):
+        return False
+    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+    return all(x.shape == y.shape and x.dtype == y.dtype for x, y in pairs)
+
+
+def transfer_state(before: Executor, after: Executor) -> Any:
+    """Returns the new executor's state, with all parts of the old state that fit."""
+    old, new = before.learner_state, after.learner_state
+    # Environment steps continue, so updates are recounted if their length changed.
+    steps = np.asarray(old.updates, np.int64) * before.steps_per_update
+    updates = jnp.asarray(steps // after.steps_per_update, jnp.int32)
+    changes: dict[str, Any] = {"updates": updates, "key": old.key}
+    if _same_types(old.weights, new.weights):
+        changes["weights"] = old.weights
+    else:  # another algorithm, whose optimizer and targets are reinitialized
+        changes["weights"] = new.weights.replace(
+            params=old.weights.params, gradient_steps=old.weights.gradient_steps
+        )
+    names = ("storage", "collector", "observation_statistics", "return_statistics")
+    for name in (*names, "recent_episodes"):
+        was, would_be = getattr(old, name), getattr(new, name)
+        if _same_types(was, would_be):
+            changes[name] = was
+    carried = new.replace(**changes)
+    is_elsewhere = "storage" in changes and "collector" not in changes
+    return after.train.truncate_memory(carried) if is_elsewhere else carried
 
 
 @jax.jit
