@@ -9,7 +9,7 @@ import pytest
 import jaxenvs
 from jaxenvs import MultiAgentEnvironment, MultiAgentTimeStep, spaces, struct
 from jaxenvs.errors import TrainingError, WrapperError
-from jaxenvs.training import A2C, PPO, ActorCritic, make_train, shard
+from jaxenvs.training import A2C, PPO, ActorCritic, Learner, Scheme, make_train, remote, shard
 from jaxenvs.wrappers import IndependentAgents
 from tests.ids import case, diagonal
 from tests.multi_agent_env import Nim
@@ -284,6 +284,12 @@ def test_training_is_divided_among_devices():
     assert sharded.train.env.num_envs == 12
     result = jax.jit(sharded)(jax.random.key(0))
     assert np.isfinite(result.metrics["policy_loss"]).all()
+
+
+def test_a_scheme_divides_agents_among_devices():
+    parts = {"num_envs": 4, "unroll_length": 4, "gradients": remote(2)}
+    with Learner(Scheme(Patrol(), A2C(), SMALL, **parts), total_steps=96) as learner:
+        assert learner.step()["steps"] == 96  # 4 steps of 3 agents in 4 instances, on 2 devices
 
 
 def test_several_seeds_train_in_one_program():

@@ -34,6 +34,7 @@ from jaxenvs.training.sharded import ShardedTrain, shard
 from jaxenvs.training.train_program import Train
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.wrappers.independent_agents import IndependentAgents, batch_of
 
 Metrics = dict[str, Any]  # numbers, or [S] for S seeds
 
@@ -82,9 +83,11 @@ class FusedExecutor(Executor):
         seeds: Seeds,
     ) -> None:
         changes: dict[str, Any] = {"report_every": report_every}
-        train, env = spec.train, cast("VectorizedEnv", spec.train.env)
+        train, env = spec.train, spec.train.env
         if mesh is not None:  # `num_envs` of a scheme is the number per device
-            env = dataclasses.replace(env, num_envs=env.num_envs * mesh.size)
+            batch = cast("VectorizedEnv", batch_of(env))
+            batch = dataclasses.replace(batch, num_envs=batch.num_envs * mesh.size)
+            env = env.with_env(batch) if isinstance(env, IndependentAgents) else batch
             changes |= {"env": env, "learners": 1, "algorithm": spec.algorithm}
         train = train.replace(**changes)
         self.train = train if mesh is None else shard(train, mesh)
