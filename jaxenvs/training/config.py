@@ -36,6 +36,7 @@ from jaxenvs.training.schemes.scheme import Scheme, central
 from jaxenvs.training.storages import Storage
 from jaxenvs.training.train_program import Train
 from jaxenvs.training.tuned import settings_for, tuned_tables
+from jaxenvs.training.tuned import tuned as tuned
 from jaxenvs.vector.vectorize import vectorize
 
 _EXPRESSIBLE = int | float | str | tuple | list  # values that a file can express

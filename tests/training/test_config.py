@@ -24,11 +24,10 @@ from jaxenvs.training import (
     VTrace,
     remote,
 )
-from jaxenvs.training.config import Config, config_for
+from jaxenvs.training.config import Config, config_for, tuned
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
 from jaxenvs.training.optimizers import LearningRate
 from jaxenvs.training.parts import ALGORITHMS
-from jaxenvs.training.tuned import tuned
 from tests.ids import every_nth
 
 IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
