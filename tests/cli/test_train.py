@@ -219,25 +219,6 @@ def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
     assert status == 0 and returns_in(printed)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["--collection", "remote:2", "--seeds", "2"], "Train one seed after the other"),
-        (["--collection", "remotely"], 'collection="remotely"'),
-        (["--collection", "remote:0"], "n=0"),
-        (["--update", "decentralized"], "gradients=central()"),
-        (["--update", "decentral"], "'centralized' or 'decentralized'"),
-        (["--set", "scheme.colection=central"], 'Close: "collection"'),
-        (["--save-every", "0"], "save_every=0"),
-    ],
-    ids=str,
-)
-def test_invalid_scheme_is_refused_with_the_reason(capsys, tmp_path, arguments, word):
-    folder = tmp_path / "none"
-    status, printed = run(capsys, "train", "ppo", "CartPole-v1", *arguments, "--output", folder)
-    assert status == 2 and word in printed and not folder.exists()
-
-
 @pytest.mark.slow
 def test_playing_keeps_observation_wrappers_but_not_reward_ones(capsys, monkeypatch, tmp_path):
     path, folder = tmp_path / "wrapped.toml", tmp_path / "wrapped"
@@ -385,6 +366,12 @@ def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
         (["--set", "num_envs=4"], "Pass --num-envs 4"),
         (["--dry-run", "--seeds", "0"], "positive"),
         (["--dry-run", "--seeds", "2", "--collection", "remote:2"], "one seed after the other"),
+        (["--collection", "remotely"], 'collection="remotely"'),
+        (["--collection", "remote:0"], "n=0"),
+        (["--update", "decentralized"], "gradients=central()"),
+        (["--update", "decentral"], "'centralized' or 'decentralized'"),
+        (["--set", "scheme.colection=central"], 'Close: "collection"'),
+        (["--save-every", "0"], "save_every=0"),
         (["--resume", "run", "--unroll-length", "4"], "with its own"),
         (["--set", "seed=4"], "Pass --seed 4"),
         (["--set", "hidden_sizes=4"], "Write actor.hidden_sizes"),
