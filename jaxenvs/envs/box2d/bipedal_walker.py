@@ -83,7 +83,7 @@ class BipedalWalkerState:
 
 
 class TerrainDraws(NamedTuple):
-    """Random draws for each column of the terrain, most of them unused."""
+    """The random draws for each column of the terrain, most of them unused."""
 
     bumps: jax.Array  # float32[200], in [-1, 1)
     lengths: jax.Array  # int32[200], 5 to 9 columns of grass
@@ -114,20 +114,21 @@ class BipedalWalker(Environment[BipedalWalkerState]):
         7  its speed, scaled
         8  whether the first foot touches the ground
         9  angle of the second hip, and so on to 13
-        14  distance to the ground straight down, in shares of 5.3 m; to 23, ever more to the front
+        14  lidar: distance to the ground straight down, as a fraction of 5.3 m; the rays up to 23
+            point ever further ahead
     Action: float32[4], in [-1, 1]: first hip and knee, second hip and knee. The sign is the
-        direction of the motor, the size its torque, as a share of 80 N m
+        direction of the motor, the magnitude its torque, as a fraction of 80 N m
     Reward: 130 / 30 for each meter to the right, minus 5 times the change of the hull's tilt in
-        rad, minus 0.028 times the sum of all torques' sizes. -100 for a fall or for leaving on the
-        left
+        rad, minus 0.028 times the sum of the torques' magnitudes. -100 for a fall or for leaving
+        on the left
     Start: upright over flat ground, with a random force
     Terminates: when the hull touches the ground, or when it is beyond the left end or near the
         right one
     Time limit: none here; `BipedalWalker-v3` is registered with 1,600 steps and
         `BipedalWalkerHardcore-v3` with 2,000
 
-    Contacts that begin in the same step have the order of the first episode of Gymnasium's
-    environment. In later ones, it depends on the episodes before.
+    Contacts that begin in the same step are ordered as in the first episode of Gymnasium's
+    environment. In its later episodes, the order depends on the episodes before.
 
     Source: O. Klimov, OpenAI Gym, 2016, as Gymnasium's BipedalWalker-v3
     (tests/parity/test_certificates.py).
@@ -373,7 +374,7 @@ def _shape_clouds(draws: jax.Array) -> jax.Array:
 
 
 def _measure(state: BipedalWalkerState) -> jax.Array:
-    """Returns float32[10], the shares of the lidar's rays that end above the ground."""
+    """Returns float32[10], the fractions of the lidar's rays that are above the ground."""
     x, y = _hull_origin(state)
     angle = 1.5 * np.arange(RAYS) / RAYS
     ray = np.stack([np.sin(angle), -np.cos(angle)]) * RANGE

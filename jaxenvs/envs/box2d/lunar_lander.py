@@ -85,11 +85,11 @@ class LunarLander(Environment[LunarLanderState]):
         6  whether the right leg touches the ground
         7  whether the left leg touches the ground
     Action: Discrete(4): nothing, left engine, main engine, right engine. With `continuous`,
-        float32[2]: the main engine runs with 50% to 100% power for values from 0 to 1, the left or
-        the right one below -0.5 or above 0.5
-    Reward: the change of a potential (nearer, slower, more upright: more; 10 for each leg on the
-        ground), minus 0.3 for the main engine and 0.03 for a side engine. -100 for a crash or for
-        leaving the scene; +100 for coming to rest
+        float32[2]: the main engine runs at 50% to 100% power for values from 0 to 1, the left one
+        below -0.5, and the right one above 0.5
+    Reward: the change of a potential (higher when nearer, slower, and more upright, plus 10 for
+        each leg on the ground), minus 0.3 for the main engine and 0.03 for a side engine. -100 for
+        a crash or for leaving the scene; +100 for coming to rest
     Start: at the top in the middle, with a random force, over random terrain
     Terminates: when the hull touches the ground, when the lander leaves the scene, or when it has
         come to rest
@@ -153,7 +153,7 @@ class LunarLander(Environment[LunarLanderState]):
         return state, TimeStep.first(obs)
 
     def draw(self, state: LunarLanderState, key: chex.PRNGKey) -> jax.Array:
-        """Draws how the jet of an engine is dispersed: float32[2] in [-1, 1)."""
+        """Draws the dispersion of an engine's jet: float32[2] in [-1, 1)."""
         del state
         return jax.random.uniform(key, (2,), jnp.float32, -1, 1)
 
@@ -182,7 +182,7 @@ class LunarLander(Environment[LunarLanderState]):
         dispersion: jax.Array,
         first_force: jax.Array | None = None,
     ) -> tuple[LunarLanderState, jax.Array, jax.Array, jax.Array]:
-        """Moves the world, in the first step by a force and far from the ground.
+        """Advances the world; in the first step, with a force and far from the ground.
 
         Returns the state, the observation, and the powers of the main and the side engine.
         """
