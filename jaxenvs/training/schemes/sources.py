@@ -227,14 +227,10 @@ def _collect(train: Train, behavior: BehaviorPolicy, collector: Any, key: Any) -
 @jax.jit
 def _concatenate(unrolls: list[Unroll]) -> Unroll:
     """Concatenates the instances of several unrolls."""
-
-    def joined(axis: int, trees: list[Any]) -> Any:
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *trees)
-
     axes = {"last_observation": 0, "carry": 0}  # [N, ...]; the others are [T, N, ...]
-    return Unroll(
-        **{
-            name: joined(axes.get(name, 1), [getattr(unroll, name) for unroll in unrolls])
-            for name in vars(unrolls[0])
-        }
-    )
+
+    def joined(name: str) -> Any:
+        parts = [getattr(unroll, name) for unroll in unrolls]
+        return jax.tree.map(lambda *x: jnp.concatenate(x, axes.get(name, 1)), *parts)
+
+    return Unroll(**{name: joined(name) for name in vars(unrolls[0])})
