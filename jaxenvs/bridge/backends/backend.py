@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -95,7 +96,7 @@ class Backend(abc.ABC):
     num_workers: int
     bounds: tuple[int, ...] | None = None  # each worker's first instance, then the end
     caller_steps = False  # whether the caller steps the instances below bounds[0]
-    _owner: int | None = None  # the only process that can use it; None for any
+    owner: int | None = None  # the only process that can use it; None for any
     plan: Plan
     arrays: Arrays
     timeout: float | None = None  # seconds that a message may take; set by `attach`
@@ -180,9 +181,21 @@ class Backend(abc.ABC):
         """Replaces instances that hang; returns False if that is impossible."""
         return False
 
-    @abc.abstractmethod
+    @property
+    def is_forked_copy(self) -> bool:
+        """Whether this is a copy in a fork of its owner, which cannot use it."""
+        return self.owner not in (None, os.getpid())
+
     def close(self, grace: float) -> list[Report]:
-        """Closes everything, by force after `grace` seconds; returns reports of what raised."""
+        """Closes everything, by force after `grace` seconds; returns reports of what raised.
+
+        A copy in a fork of the owner does nothing.
+        """
+        return [] if self.is_forked_copy else self._close(grace)
+
+    @abc.abstractmethod
+    def _close(self, grace: float) -> list[Report]:
+        """Like `close`, in the owner."""
 
 
 def split_by_owner(

@@ -206,7 +206,7 @@ class NativeBackend(Backend):
         reports, self._reports = self._reports, []
         return reports
 
-    def close(self, grace: float) -> list[Report]:
+    def _close(self, grace: float) -> list[Report]:
         try:
             self._adapter.close()
         except Exception as error:

@@ -58,7 +58,7 @@ class ProcessBackend(Backend):
         bounds: Sequence[int] | None = None,
     ) -> None:
         self.num_workers = num_workers
-        self._owner = os.getpid()
+        self.owner = os.getpid()
         self._closing = False
         self._broken: Report | None = None
         self._message_lock = threading.Lock()
@@ -311,9 +311,7 @@ class ProcessBackend(Backend):
 
     # --- closing ---
 
-    def close(self, grace: float) -> list[Report]:
-        if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
-            return []
+    def _close(self, grace: float) -> list[Report]:
         if fork_server.is_asking():  # called by the garbage collector in the middle of a message
             threading.Thread(target=self.close, args=(grace,)).start()
             return []

@@ -64,7 +64,7 @@ class RayBackend(Backend):
         num_workers: int | None,
         options: Mapping[str, Any] | None,
     ) -> None:
-        self._owner = os.getpid()
+        self.owner = os.getpid()
         self._actors: list[WorkerActor] = []
         self._finished: deque[int] = deque()
         self._noted = 0
@@ -306,9 +306,7 @@ class RayBackend(Backend):
 
     # --- closing ---
 
-    def close(self, grace: float) -> list[Report]:
-        if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
-            return []
+    def _close(self, grace: float) -> list[Report]:
         self._is_closed, reports = True, []
         if not ray_module().is_initialized():  # at exit, Ray may shut down first
             return reports

@@ -93,6 +93,6 @@ class SerialBackend(QueuedBackend):
             raise EnvFailure(Report(outcome[1], name, outcome[2]))
         return outcome[1]
 
-    def close(self, grace: float) -> list[Report]:
+    def _close(self, grace: float) -> list[Report]:
         failed = self._instances.close()
         return [Report(failed[0], "close", failed[1])] if failed else []

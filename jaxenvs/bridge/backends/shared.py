@@ -5,7 +5,6 @@ instead of handing its core to a worker and waiting. In return, the first enviro
 caller's process.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +42,7 @@ class SharedBackend(Backend):
         except BaseException:
             self._mine.close(0)
             raise
-        self._owner = self._others._owner
+        self.owner = self._others.owner
         self.descriptions = [*self._mine.descriptions, *self._others.descriptions]
         self._finished: deque[int] = deque()  # finished by workers, not chosen yet
         self._chosen: deque[int] = deque()  # chosen for a `take` that is still waiting
@@ -182,7 +181,5 @@ class SharedBackend(Backend):
     def restart(self, instances: Sequence[int]) -> bool:
         return self._others.restart(instances)
 
-    def close(self, grace: float) -> list[Report]:
-        if self._owner != os.getpid():  # a fork of the caller has a copy of its share too
-            return []
+    def _close(self, grace: float) -> list[Report]:
         return [*self._mine.close(grace), *self._others.close(grace)]

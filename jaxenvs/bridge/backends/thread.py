@@ -76,7 +76,7 @@ class ThreadBackend(QueuedBackend):
         self, env_fns: Sequence[Callable[[], Any]], num_threads: int | None = None
     ) -> None:
         super().__init__()
-        self._owner = os.getpid()
+        self.owner = os.getpid()
         self._lock = threading.Lock()
         self._instances = self._make_instances(env_fns)
         self.descriptions = [describe_env(env) for env in self._instances.envs]
@@ -317,9 +317,7 @@ class ThreadBackend(QueuedBackend):
 
     # --- the end ---
 
-    def close(self, grace: float) -> list[Report]:
-        if self._owner != os.getpid():  # a fork of the caller has a copy of the pool, no thread
-            return []
+    def _close(self, grace: float) -> list[Report]:
         if isinstance(threading.current_thread(), PoolThread):  # garbage is collected anywhere
             threading.Thread(target=self.close, args=(grace,), daemon=True).start()
             return []

@@ -220,7 +220,7 @@ class PoolBase(gymnasium.vector.VectorEnv):
     def _disown(self) -> None:
         """Leaves the environments to the parent process, in a forked child."""
         self._lock = self._state.lock = threading.RLock()
-        if self._backend._owner is not None:
+        if self._backend.owner is not None:
             self._finalizer.detach()
             self._state.closed, self._ledger.all_ready = True, False
 

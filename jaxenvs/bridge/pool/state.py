@@ -5,7 +5,6 @@
 
 import functools
 import logging
-import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -292,8 +291,8 @@ class PoolState:
         """Raises an error if the pool is closed, or lost for good."""
         if self.closed:
             why = "was used after close()"
-            if self.backend._owner not in (None, os.getpid()):
-                why = f"belongs to process {self.backend._owner}, which this process forked from"
+            if self.backend.is_forked_copy:
+                why = f"belongs to process {self.backend.owner}, which this process forked from"
             raise ClosedError(f"{self!r} {why}.  Make another pool.")
         if self._fatal:
             raise self.error(self._fatal)
