@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs.bridge.jit.host_env import HostEnv, HostState
+from jaxenvs.bridge.jit.hosted import Hosted
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import TimeStep
 
@@ -15,9 +16,8 @@ def xla_functions(
     pool: Pool,
 ) -> tuple[jax.Array, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """Returns the result of `Pool.xla`."""
-    env = HostEnv(pool, autoreset_mode=pool.autoreset_mode, final_observation=False)
-    env._agents = ()  # as the pool's own step, which sums rewards
-    (hosted,) = env._hosted
+    env = _SingleAgent(pool, autoreset_mode=pool.autoreset_mode, final_observation=False)
+    hosted = Hosted.of(pool)
 
     def recv(handle: jax.Array) -> tuple[jax.Array, Any]:
         return _as_batch(env.recv(HostState(token=handle)))
@@ -31,6 +31,14 @@ def xla_functions(
         return recv(send(handle, action, env_id))
 
     return jnp.array([[hosted.id, hosted.calls]], jnp.int32), recv, send, step
+
+
+class _SingleAgent(HostEnv):
+    """A HostEnv that sums the rewards of all agents, as the pool's own step does."""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return ()
 
 
 def _as_batch(result: tuple[HostState, TimeStep]) -> tuple[jax.Array, Any]:

@@ -131,12 +131,11 @@ class HostEnv(VectorEnv[HostState]):
         self._observation_space = from_gymnasium(first.single_observation_space)
         self._action_space = from_gymnasium(first.single_action_space)
         self._columns = _columns(first, self._observation_space)
-        self._agents = first.agents
         self._static = _Static(self)
 
     @property
     def agents(self) -> tuple[str, ...]:
-        return self._agents
+        return self.pools[0].agents
 
     @property
     def single_observation_space(self) -> Space:
@@ -286,7 +285,7 @@ class HostEnv(VectorEnv[HostState]):
             final_observation=final_observation,
             final_info=final_info,
         )
-        return HostState(token=token), self._by_agent(timestep) if self._agents else timestep
+        return HostState(token=token), self._by_agent(timestep) if self.agents else timestep
 
     def _by_agent(self, timestep: TimeStep) -> MultiAgentTimeStep:
         """Returns the timestep of PettingZoo's environments with the values of each agent."""
@@ -297,7 +296,7 @@ class HostEnv(VectorEnv[HostState]):
         restarted = timestep.info["restarted"][:, None]
 
         def by_agent(values: jax.Array) -> Any:
-            return {agent: values[:, i] for i, agent in enumerate(self._agents)}
+            return {agent: values[:, i] for i, agent in enumerate(self.agents)}
 
         def others(info: Any) -> dict[str, Any]:
             return {name: info[name] for name in info if name not in AGENT_FIELDS}

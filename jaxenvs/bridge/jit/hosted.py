@@ -26,6 +26,7 @@ from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.pool.arguments import checked_ids
+from jaxenvs.bridge.pool.pool_base import state_of
 from jaxenvs.errors import (
     ClosedError,
     JaxenvsError,
@@ -76,12 +77,13 @@ class Hosted:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self.pool, self._state = pool, pool._state
+        self._pool = pool  # would be closed if it were collected during a call
+        self._state = state = state_of(pool)
         self.id = next(_ids)
         self.path: str | None = None
         self.reason = self._why_not_native()
-        self._results = functools.cache(functools.partial(structs.results, pool))
-        self._shapes = [leaf.shape for leaf in leaves_of(pool.single_action_space)]
+        self._results = functools.cache(functools.partial(structs.results, state))
+        self._shapes = [leaf.shape for leaf in leaves_of(state.settings.action_space)]
         self._struct: structs.Hosted | None = None
         self._since = 0  # see `_check`
         self._checked_at = self._waited_until = 0  # by the latest callback, in ns of `clock`
@@ -98,7 +100,7 @@ class Hosted:
     @classmethod
     def of(cls, pool: Pool) -> "Hosted":
         """Returns the `Hosted` of `pool`, which is made on first use."""
-        state = pool._state
+        state = state_of(pool)
         with state.lock:
             state.refuse_closed()
             if state.holds_results:
@@ -144,7 +146,7 @@ class Hosted:
         return None if is_there(XLA) else reason_missing(xla_library)
 
     def _register(self) -> None:
-        struct, alive = structs.hosted(self.pool)
+        struct, alive = structs.hosted(self._state)
         self._struct = struct
         xla_library().jaxenvs_register(self.id, ctypes.byref(struct), _perform)
         # Keeps everything that the struct points to alive while a program can reach it.
@@ -301,11 +303,12 @@ class Hosted:
         backend.arrays.seeds[:] = seeds
 
     def _take_actions(self, operands: Sequence[np.ndarray], ids: np.ndarray | None) -> None:
-        count = self._state.num_envs if ids is None else len(ids)
+        state = self._state
+        count = state.num_envs if ids is None else len(ids)
         shaped = (
             part.reshape(count, *shape) for part, shape in zip(operands, self._shapes, strict=True)
         )
-        self.pool._take_action(tree_of(self.pool.single_action_space, shaped), ids, count)
+        state.take_action(tree_of(state.settings.action_space, shaped), ids, count)
 
     def _answer(self, buffer: int, ids: np.ndarray, wants_final: bool) -> list[np.ndarray]:
         state, arrays = self._state, self._state.backend.arrays
@@ -337,7 +340,7 @@ class Hosted:
     def of_another_kind(self) -> PoolError:
         """Returns the error of a program whose results have other shapes than this pool's."""
         return PoolError(
-            f'the state belongs to "{self.pool.name}", but the program was compiled for a pool of'
+            f'the state belongs to "{self._state.name}", but the program was compiled for a pool of'
             " another kind."
         )
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxenvs.bridge.backends.backend import Settings
 from jaxenvs.bridge.memory.layout import Leaf, leaves_of
-from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.pool.actions import discrete_bounds
+from jaxenvs.bridge.pool.state import PoolState
 from jaxenvs.errors import PoolError
 
 
@@ -94,13 +95,12 @@ class Result(NamedTuple):
     final: tuple[np.ndarray, np.ndarray] | None = None  # where an episode ended, instead
 
 
-def results(pool: Pool, wants_final: bool) -> list[Result]:
+def results(state: PoolState, wants_final: bool) -> list[Result]:
     """Returns the arrays from which a call is answered.
 
     They are: observation, reward, terminated, truncated, elapsed steps, restarted, ids, info
     fields; under same-step autoreset also final observations, if wanted, and final info fields.
     """
-    state = pool._state
     arrays = state.backend.arrays
     first, second = arrays.answers
 
@@ -111,30 +111,30 @@ def results(pool: Pool, wants_final: bool) -> list[Result]:
     latest = [*pairs("observation"), *((getattr(first, n), getattr(second, n)) for n in flags)]
     latest += [(each, each) for each in (arrays.elapsed, arrays.restarted, state.every_id)]
     found = [Result(pair) for pair in (*latest, *pairs("fields"))]
-    if pool.autoreset_mode == "same_step":
+    if arrays.autoreset_mode == "same_step":
         for name in ("observation", "fields") if wants_final else ("fields",):
             found += map(Result, pairs(name), pairs(f"final_{name}"))
     return found
 
 
-def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
+def hosted(state: PoolState) -> tuple[Hosted, tuple[Any, ...]]:
     """Returns the struct of a pool, and the objects that it points to."""
-    backend: Any = pool._backend
-    arrays, channel, ledger = backend.arrays, backend.channel, pool._state.ledger
-    bounds = [_bounds(leaf, pool) for leaf in leaves_of(pool.single_action_space)]
+    backend: Any = state.backend
+    arrays, channel, ledger = backend.arrays, backend.channel, state.ledger
+    bounds = [_bounds(leaf, state.settings) for leaf in leaves_of(state.settings.action_space)]
     actions = [_column(Result((array, array))) for array in arrays.actions]
     for each, pair in zip(actions, bounds, strict=True):
         if pair is not None:
             each.low, each.high = (array.ctypes.data for array in pair)
-    all_results = results(pool, True)
+    all_results = results(state, True)
     columns = [_column(result) for result in all_results]
-    num_finals = len(columns) - len(results(pool, False))
+    num_finals = len(columns) - len(results(state, False))
     num_fields = len(arrays.answers[0].fields)
     struct = Hosted(
         pool=ctypes.addressof(channel.struct),
         ledger=ctypes.addressof(ledger),
         owners=backend.owners.ctypes.data,
-        wait_ns=int(pool._state.patience * 1e9),  # then native/xla.cc lets Python wait
+        wait_ns=int(state.patience * 1e9),  # then native/xla.cc lets Python wait
         actions=(_Column * len(actions))(*actions),
         results=(_Column * len(columns))(*columns),
         num_actions=len(actions),
@@ -160,15 +160,15 @@ def _pointers(views: Sequence[np.ndarray]) -> Any:
     return (ctypes.c_void_p * 2)(*(view.ctypes.data for view in views))
 
 
-def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:
+def _bounds(leaf: Leaf, settings: Settings) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the least and the largest integers of an action, int64[elements] each.
 
     None if no values are refused. For floats the bounds are unused, but NaN is refused.
     """
     kind = leaf.dtype.kind
-    if not pool._settings.validate or kind not in "iuf":
+    if not settings.validate or kind not in "iuf":
         return None
-    bounds = discrete_bounds(leaf.space_in(pool.single_action_space))
+    bounds = discrete_bounds(leaf.space_in(settings.action_space))
     if bounds is None:
         limits = np.iinfo(np.int64 if kind == "f" else leaf.dtype)
         bounds = limits.min, min(limits.max, np.iinfo(np.int64).max)  # of uint64

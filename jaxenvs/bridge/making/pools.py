@@ -243,17 +243,23 @@ def make_pool(
             made.attach(settings)
             return Pool(
                 made,
+                settings,
                 batch_size=batch,
                 seed=seed,
-                settings=settings,
-                timeout=timeout,
                 on_failure=on_failure,
                 copy=copy,
                 name=name,
+                xla_functions=_xla_functions,
             )
     except BaseException:
         made.close(0)
         raise
+
+
+def _xla_functions(pool: Any) -> Any:
+    from jaxenvs.bridge.jit.functions import xla_functions  # imports JAX
+
+    return xla_functions(pool)
 
 
 @contextlib.contextmanager

@@ -25,12 +25,12 @@ class Batches:
 
     Args:
         state: of the pool.
-        settings: of the pool.
         copy: whether a batch owns its arrays, rather than views of memory that is used again.
     """
 
-    def __init__(self, state: PoolState, settings: Settings, *, copy: bool) -> None:
-        self._state, self._settings, self._copy = state, settings, copy
+    def __init__(self, state: PoolState, *, copy: bool) -> None:
+        self._state, self._settings, self._copy = state, state.settings, copy
+        settings = state.settings
         self._space, self._fields = settings.observation_space, settings.info_fields
         own = (*_OWN_INFOS, *self._fields)
         self._reserved = frozenset((*own, *(f"_{name}" for name in own)))

@@ -173,7 +173,7 @@ class Pool(PoolBase):
                 return self._batch_of(ids)
             if ledger.num_pending or not ledger.all_ready:
                 state.refuse_step("step")  # also if it is closed or hosted
-            self._take_action(actions, None, self.num_envs)
+            state.take_action(actions, None, self.num_envs)
             try:
                 ledger.begin_all(STEP_ALL)
                 status = self._lock_step(ledger.buffer)
@@ -190,7 +190,7 @@ class Pool(PoolBase):
         """Starts a step of all environments; `step_wait` returns the result."""
         with self._lock:
             self._state.refuse_step("step_async")
-            self._take_action(actions, None, self.num_envs)
+            self._state.take_action(actions, None, self.num_envs)
             self._state.begin_all(STEP_ALL)
 
     def step_wait(self) -> Batch:
@@ -248,7 +248,7 @@ class Pool(PoolBase):
 
     def _begin_step(self, what: str, actions: Any, ids: np.ndarray) -> None:
         self._ledger.refuse_unready(what, ids)
-        self._take_action(actions, ids, len(ids))
+        self._state.take_action(actions, ids, len(ids))
         self._state.begin_some(STEP, ids)
 
     def _batch_of(self, ids: np.ndarray) -> Batch:
@@ -276,6 +276,4 @@ class Pool(PoolBase):
         the pool's own `step`, `reset`, `send` and `recv` raise `PoolError`, so call `reset` or
         `async_reset` first. `jaxenvs.HostEnv` offers the same through the `VectorEnv` interface.
         """
-        from jaxenvs.bridge.jit.functions import xla_functions
-
-        return xla_functions(self)
+        return self._xla_functions(self)

@@ -4,7 +4,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
@@ -14,7 +14,6 @@ from gymnasium.vector.utils import batch_space
 
 from jaxenvs.bridge.backends.backend import Backend, Settings
 from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
-from jaxenvs.bridge.pool.actions import action_taker
 from jaxenvs.bridge.pool.arguments import checked_ids
 from jaxenvs.bridge.pool.batches import Batches
 from jaxenvs.bridge.pool.state import PoolState, log
@@ -25,32 +24,35 @@ _GRACE = 5.0  # seconds that environments get for their close()
 
 
 class PoolBase(gymnasium.vector.VectorEnv):
-    """The part of `Pool` that steps nothing."""
+    """The part of `Pool` that steps nothing.
+
+    `xla_functions` is called by `Pool.xla`. It is an argument because it imports JAX, which pools
+    do not.
+    """
 
     def __init__(
         self,
         backend: Backend,
+        settings: Settings,
         *,
         batch_size: int,
         seed: int | Sequence[int] | None,
-        settings: Settings,
-        timeout: float | None,
         on_failure: Literal["raise", "restart"],
         copy: bool,
         name: str,
+        xla_functions: Callable[["PoolBase"], Any],
     ) -> None:
         self._backend = backend
         self._state = state = PoolState(
-            backend, name=name, batch_size=batch_size, timeout=timeout, on_failure=on_failure
+            backend, settings, name=name, batch_size=batch_size, on_failure=on_failure
         )
         self._ledger, self._lock = state.ledger, state.lock
         self._finalizer = weakref.finalize(self, _close_unasked, backend)
         _pools.add(self)
         self.name, self.num_envs, self.batch_size = name, state.num_envs, batch_size
-        self._settings, self._mode_is_open = settings, settings.mode_is_open
-        self._seed = seed
-        self._batches = Batches(state, settings, copy=copy)
-        self._take_action = action_taker(settings, backend.arrays.actions)
+        self._mode_is_open = settings.mode_is_open
+        self._seed, self._xla_functions = seed, xla_functions
+        self._batches = Batches(state, copy=copy)
         description = backend.descriptions[0]
         self.spec = description["spec"]
         self.render_mode = description["render_mode"]
@@ -226,6 +228,11 @@ class PoolBase(gymnasium.vector.VectorEnv):
 
     def __del__(self) -> None:  # overrides Gymnasium's, which closes; the finalizer does that here
         pass
+
+
+def state_of(pool: PoolBase) -> PoolState:
+    """Returns the state of a pool, through which compiled programs step it."""
+    return pool._state
 
 
 _pools: "weakref.WeakSet[PoolBase]" = weakref.WeakSet()

@@ -12,8 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxenvs.bridge.backends.backend import Backend, EnvFailure, MessageTimeout, Report
+from jaxenvs.bridge.backends.backend import (
+    Backend,
+    EnvFailure,
+    MessageTimeout,
+    Report,
+    Settings,
+)
 from jaxenvs.bridge.memory.channel import ATTENTION, RESET_ALL, STEP_ALL, TIMEOUT
+from jaxenvs.bridge.pool.actions import action_taker
 from jaxenvs.bridge.pool.arguments import short
 from jaxenvs.bridge.pool.ledger import Ledger
 from jaxenvs.bridge.workers.failures import REMAKING
@@ -28,6 +35,8 @@ class PoolState:
     """A backend with its ledger.
 
     Attributes:
+        take_action: called with actions, the ids of their environments (None for all), and how
+            many there are; checks the actions and copies them to the arrays that workers read.
         lock: protects the pool; every public method holds it.
         patience: seconds of a wait after which Python runs, so that no Ctrl-C is missed, and looks
             for environments that hang.
@@ -40,14 +49,16 @@ class PoolState:
     def __init__(
         self,
         backend: Backend,
+        settings: Settings,
         *,
         name: str,
         batch_size: int,
-        timeout: float | None,
         on_failure: Literal["raise", "restart"],
     ) -> None:
-        self.backend, self.name, self.batch_size = backend, name, batch_size
-        self.timeout, self.on_failure = timeout, on_failure
+        self.backend, self.settings = backend, settings
+        self.name, self.batch_size, self.on_failure = name, batch_size, on_failure
+        self.timeout = timeout = settings.timeout
+        self.take_action = action_taker(settings, backend.arrays.actions)
         self.num_envs = backend.plan.num_envs
         self.ledger = Ledger(self.num_envs)
         self.lock = threading.RLock()
