@@ -26,7 +26,7 @@ from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.pool.arguments import checked_ids
-from jaxenvs.bridge.pool.pool_base import state_of
+from jaxenvs.bridge.pool.pool import state_of
 from jaxenvs.errors import (
     ClosedError,
     JaxenvsError,

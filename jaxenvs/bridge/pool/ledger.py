@@ -1,4 +1,4 @@
-"""The state of a pool: who is busy, who is ready, what is owed, which buffer is current.
+"""The state of a pool: which environments are pending or ready, which buffer is current.
 
 Every way to step a pool goes through this one account: `step`, `send` and `recv`, and compiled
 programs, whose calls in native/xla.cc read and write the same struct.
@@ -50,36 +50,36 @@ class Ledger(ctypes.Structure):  # jx_ledger
     # --- events ---
 
     def reset(self, ids: np.ndarray) -> None:
-        """Notes that environments are reset, and may be stepped after that."""
+        """Records that environments are reset, and may be stepped after that."""
         self.ready[ids] = self.seeded[ids] = True
         self.all_ready = bool(self.ready.all())
 
     def begin_all(self, op: int) -> None:
-        """Notes that all were asked for STEP_ALL or RESET_ALL."""
+        """Records that all were asked for STEP_ALL or RESET_ALL."""
         self.buffer ^= 1
         self.op, self.num_pending, self.received = op, self.num_envs, None
         if self.any_elsewhere:
             self.gather()
 
     def begin_some(self, ids: np.ndarray) -> None:
-        """Notes that each of `ids` was asked for a step or a reset."""
+        """Records that each of `ids` was asked for a step or a reset."""
         self.busy[ids] = self.elsewhere[ids] = self.any_elsewhere = True
         self.num_pending += len(ids)
         self.received = None
 
     def end_all(self) -> None:
-        """Notes that nothing is pending any more."""
+        """Records that nothing is pending any more."""
         if not self.op:
             self.busy[:] = False
         self.op = self.num_pending = 0
 
     def end_some(self, ids: np.ndarray) -> None:
-        """Notes that the results of `ids` were returned."""
+        """Records that the results of `ids` were returned."""
         self.busy[ids] = False
         self.num_pending -= len(ids)
 
     def gather(self) -> None:
-        """Notes that the latest rows of all are in one buffer."""
+        """Records that the latest rows of all are in one buffer."""
         self.elsewhere[:] = self.any_elsewhere = False
 
     def cut(self) -> None:
