@@ -254,7 +254,7 @@ MUTANTS = (
     ),
     Mutant(
         "native-backend-counts-finished-episodes",
-        "jaxenvs/bridge/backends/native.py",
+        "jaxenvs/bridge/backends/vectorized.py",
         "np.where(self._ended[rows], first, elapsed[rows] + 1)",
         "elapsed[rows] + 1",
         ("tests/bridge/test_native.py",),

@@ -10,7 +10,7 @@ import gymnasium
 
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.backends.backend import Backend, EnvFailure, Report, Settings
-from jaxenvs.bridge.backends.native import NativeBackend
+from jaxenvs.bridge.backends.vectorized import VectorizedBackend
 from jaxenvs.bridge.foreign.adapters import AlreadyVectorized
 from jaxenvs.bridge.foreign.ids import (
     check_limit_of,
@@ -174,7 +174,7 @@ def make_pool(
             check_batch_size(wanted["batch_size"], num_envs)
         maker = vector_maker_of(env, num_envs, kwargs, time_limit)
         with _explained(maker.name):
-            found = NativeBackend(maker, wanted)
+            found = VectorizedBackend(maker, wanted)
         return found, found.maker.name, found.batch_size, found.info_samples
 
     only_native = is_vectorized_id(env) or (callable(env) and num_envs is None)
@@ -222,7 +222,7 @@ def make_pool(
 
     try:
         with _explained(name):
-            if isinstance(made, NativeBackend):  # N was unknown until now
+            if isinstance(made, VectorizedBackend):  # N was unknown until now
                 check_seed(seed, made.num_envs)
             found = made.descriptions[0]
             refuse_different(made.descriptions, name)

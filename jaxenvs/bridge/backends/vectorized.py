@@ -25,7 +25,7 @@ from jaxenvs.errors import JaxenvsError, PoolError
 ALL = -1  # the instance number that means the vectorized environment as a whole
 
 
-class NativeBackend(Backend):
+class VectorizedBackend(Backend):
     """A backend that steps one vectorized environment.
 
     It returns the environment's own arrays, or copies if the environment may write to them again.
