@@ -38,7 +38,7 @@ class Group:
         raise error
 
     def fail(self, error: Exception) -> None:
-        """Notes that a call failed."""
+        """Records that a call failed."""
         with self._lock:
             if self._error is not None:
                 return

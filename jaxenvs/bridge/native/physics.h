@@ -74,8 +74,7 @@ namespace physics {
 enum Mode { kStart = 1, kForces = 2, kBegin = 4, kRaise = 8 };
 constexpr uint32_t kFailed = 1u << 31;  // flag: MuJoCo raised an error
 
-// Models by a digest of their content, so that a program that was compiled in another process means
-// the same one.
+// Models by a digest of their content, which is the same in every process.
 std::mutex mutex;
 std::map<int64_t, jx_physics> &models() {
   static auto *all = new std::map<int64_t, jx_physics>;

@@ -1,15 +1,13 @@
-/* How a caller and its workers wake one another: requests, answers, spinning, sleeping.
+/* Synchronization of a caller and its workers: requests, answers, spinning, sleeping.
  *
- * Everything lies in memory that the processes share. A worker has a ring of requests that only
- * the caller writes, and works them off in order; so the count of those it has finished says which
- * they are.
+ * All state is in shared memory. Each worker has a ring of requests that only the caller writes.
+ * The worker processes them in order, so the number of finished requests identifies them.
  *
- * Waking a sleeping core costs 20 to 50 us, more than a small batch takes. So who waits first
- * looks again and again for a while, and only then sleeps (futex). The word that is waited for and
- * the word that says "asleep" are written and read in opposite order by the two sides,
- * sequentially consistent: one of them always sees the other.
+ * Waking a sleeping core takes 20 to 50 us, longer than a small batch. A waiting process therefore
+ * spins for a while before it sleeps on a futex. The two sides write and read the awaited word and
+ * the "asleep" word in opposite order, sequentially consistent, so that no wake-up is missed.
  *
- * Only Linux has futexes. Elsewhere, who sleeps looks again every 50 us.
+ * Only Linux has futexes. Elsewhere, a sleeping process checks its word every 50 us.
  *
  * Included by pool.c, which Python calls by ctypes, and by xla.cc, which XLA calls.
  */
@@ -30,42 +28,42 @@
 #include <sys/syscall.h>
 #endif
 
-/* One for each worker. The caller writes the first 64 bytes, the worker the last: two cache
- * lines, so that neither side takes the other's away by writing its own. */
+/* One for each worker. The caller writes the first 64 bytes and the worker the last 64: separate
+ * cache lines, which avoids false sharing. */
 typedef struct {
-  uint32_t asked;         /* requests put into the ring, ever */
-  uint32_t caller_asleep; /* the caller sleeps on `done` */
-  uint32_t read;          /* bytes of the worker's reports that the caller has read, ever */
+  uint32_t asked;         /* total requests put into the ring */
+  uint32_t caller_asleep; /* whether the caller sleeps on `done` */
+  uint32_t read;          /* total bytes of the worker's reports that the caller has read */
   uint32_t unused0[13];
-  uint32_t done;          /* futex: requests finished, ever */
-  uint32_t worker_asleep; /* the worker sleeps on its bell until more is asked */
-  uint32_t current;       /* the instance at work, plus 1; 0 between two; kept under a timeout */
-  uint32_t noted[2];      /* JX_INFO, JX_DONE of the last batch in each buffer */
-  uint32_t hung;          /* `asked` when a wait for this worker was given up as a hang */
-  uint32_t alone;         /* the worker has measured that its environments run in one thread */
-  uint32_t reported;      /* bytes of its reports, ever */
+  uint32_t done;          /* futex: total requests finished */
+  uint32_t worker_asleep; /* whether the worker sleeps on its bell */
+  uint32_t current;       /* the current instance plus 1, or 0; set only if there is a timeout */
+  uint32_t noted[2];      /* JX_INFO and JX_DONE of the last batch in each buffer */
+  uint32_t hung;          /* the value of `asked` when the caller gave up on a hang */
+  uint32_t alone;         /* whether its environments were measured to run in one thread */
+  uint32_t reported;      /* total bytes of its reports */
   uint32_t unused1[8];
 } jx_line;
 
 /* One for the pool. */
 typedef struct {
-  uint32_t finished;      /* futex: requests finished by all workers, ever */
-  uint32_t caller_asleep; /* the caller sleeps on `finished` until it is `wanted` */
+  uint32_t finished;      /* futex: total requests finished by all workers */
+  uint32_t caller_asleep; /* whether the caller sleeps until `finished` reaches `wanted` */
   uint32_t wanted;
-  uint32_t attention;     /* something went wrong: look before you trust the batch */
+  uint32_t attention;     /* whether there may be reports to read */
   uint32_t unused0[12];
-  uint32_t spin_ns;       /* how long to look before sleeping; 0 sleeps at once */
+  uint32_t spin_ns;       /* how long to spin before sleeping; 0: not at all */
   int32_t home;           /* the worker that shares the caller's core, or -1 */
-  uint32_t take_spin_ns;  /* likewise of the caller, where it waits for whoever is first */
-  uint32_t away;          /* nobody is at home: the caller has something else to do meanwhile */
-  uint32_t bells[8];      /* futexes: 32 workers sleep on each, and one call wakes any of them */
-  uint32_t lost;          /* a worker is gone for good, so the pool cannot continue */
-  uint32_t replace;       /* `alone` of a worker has changed since workers were placed */
+  uint32_t take_spin_ns;  /* `spin_ns` of a caller that waits for any instances */
+  uint32_t away;          /* whether `home` is suspended, while the caller does other work */
+  uint32_t bells[8];      /* futexes; 32 workers sleep on each, and one call wakes any of them */
+  uint32_t lost;          /* whether a worker is lost, so that the pool cannot continue */
+  uint32_t replace;       /* whether `alone` of a worker has changed since workers were placed */
   uint32_t unused1[2];
 } jx_header;
 #define JX_BELLS 8
 
-/* What a process knows of the shared memory; every process fills in its own. */
+/* A process's view of the shared memory. */
 typedef struct {
   jx_header *header;
   jx_line *lines;        /* [num_workers] */
@@ -73,9 +71,9 @@ typedef struct {
   uint32_t num_workers;
   uint32_t request_room; /* a power of two */
   /* Of the caller only: */
-  uint32_t *taken;       /* [num_workers], requests whose answers were taken, ever */
-  uint32_t next;         /* the worker whose answers are looked for first */
-  int32_t core;          /* where the caller was when workers were last placed, or -1 */
+  uint32_t *taken;       /* [num_workers], total requests whose answers were taken */
+  uint32_t next;         /* the worker whose answers are taken first */
+  int32_t core;          /* the caller's core when workers were last placed, or -1 */
   int32_t *pids;         /* [num_workers] */
 } jx_pool;
 
@@ -84,7 +82,7 @@ enum { JX_STEP, JX_RESET, JX_STEP_ALL, JX_RESET_ALL, JX_MESSAGE, JX_QUIT };
 #define JX_REQUEST(op, buffer, instance) \
   ((uint32_t)(op) << 29 | (uint32_t)(buffer) << 28 | (uint32_t)(instance))
 #define JX_INSTANCE(request) ((request) & 0x0fffffffu)
-#define JX_IS_MESSAGE(request) ((request) >> 29 == JX_MESSAGE) /* answered by another way */
+#define JX_IS_MESSAGE(request) ((request) >> 29 == JX_MESSAGE) /* answered through the socket */
 
 /* How a wait ended; the flags of a batch are added to JX_OK. */
 enum { JX_OK = 0, JX_TIMEOUT = 1, JX_INTERRUPTED = 2, JX_INFO = 4, JX_DONE = 8, JX_ATTENTION = 16 };
@@ -119,17 +117,17 @@ static inline void jx_pause(void) {
 #endif
 }
 
-#define JX_EVERYBODY 0xffffffffu /* all who sleep on a word */
+#define JX_EVERYBODY 0xffffffffu /* all sleepers on a word */
 
 #ifdef JX_FUTEX
-#define JX_NAP 100000000 /* after so long who sleeps looks by itself, should a wake-up be lost */
+#define JX_NAP 100000000 /* upper bound of a sleep in ns, in case a wake-up is lost */
 
 static inline void jx_wake(uint32_t *word, uint32_t bits) {
   syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT32_MAX, NULL, NULL, bits);
 }
 
-/* Sleeps while `word` is `seen`, until it is woken, or for `nap` ns. Whether a signal came, whose
- * handler is Python's business. */
+/* Sleeps while `word` is `seen`, until it is woken, or for `nap` ns. Returns whether a signal came,
+ * which Python has to handle. */
 static inline int jx_sleep(uint32_t *word, uint32_t seen, uint32_t bits, int64_t nap) {
   int64_t end = jx_now() + nap;
   struct timespec until = {end / 1000000000, end % 1000000000};
@@ -148,7 +146,7 @@ static inline int jx_sleep(uint32_t *word, uint32_t seen, uint32_t bits, int64_t
 }
 #endif
 
-/* Looks for `word` to reach `target` for a while; whether it did. */
+/* Spins until `word` reaches `target`, at most for `spin_ns`; returns whether it did. */
 static inline int jx_spin(const uint32_t *word, uint32_t target, int64_t spin_ns) {
   if (jx_reached(word, target)) return 1;
   if (spin_ns <= 0) return 0;
@@ -162,8 +160,8 @@ static inline int jx_spin(const uint32_t *word, uint32_t target, int64_t spin_ns
   return 0;
 }
 
-/* Waits until `word` reaches `target`. `asleep` tells the other side whether to wake us.
- * deadline: jx_now() from which to give up. */
+/* Waits until `word` reaches `target` or jx_now() reaches `deadline`. `asleep` tells the other side
+ * whether to wake this one. */
 static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int64_t spin_ns,
                           int64_t deadline) {
   if (jx_spin(word, target, spin_ns)) return JX_OK;
@@ -185,16 +183,15 @@ static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int
 
 /* --- the caller's side ------------------------------------------------------------------- */
 
-/* Puts `count` requests before worker w, who may sleep on. */
-static inline void jx_leave(jx_pool *pool, uint32_t w, const uint32_t *requests, uint32_t count) {
+/* Puts a request into the ring of worker w without waking it. */
+static inline void jx_put(jx_pool *pool, uint32_t w, uint32_t request) {
   jx_line *line = &pool->lines[w];
-  uint32_t *ring = pool->requests + (size_t)w * pool->request_room;
   uint32_t asked = line->asked;
-  for (uint32_t i = 0; i < count; i++) ring[(asked + i) & (pool->request_room - 1)] = requests[i];
-  jx_store(&line->asked, asked + count);
+  pool->requests[(size_t)w * pool->request_room + (asked & (pool->request_room - 1))] = request;
+  jx_store(&line->asked, asked + 1);
 }
 
-/* The bell of worker w, and its bit there. */
+/* The bell of worker w, and its bit in the bell's mask. */
 static inline uint32_t jx_bell(uint32_t w) { return w / 32 % JX_BELLS; }
 static inline uint32_t jx_bit(uint32_t w) { return 1u << (w % 32); }
 
@@ -204,24 +201,21 @@ static inline void jx_ring(jx_pool *pool, uint32_t bell, uint32_t bits) {
   jx_wake(word, bits);
 }
 
-static inline void jx_rouse(jx_pool *pool, uint32_t w) {
+/* Sends one request to worker w. */
+static inline void jx_ask(jx_pool *pool, uint32_t w, uint32_t request) {
+  jx_put(pool, w, request);
   if (jx_load(&pool->lines[w].worker_asleep)) jx_ring(pool, jx_bell(w), jx_bit(w));
 }
 
-/* Puts `count` requests before worker w. */
-static inline void jx_ask(jx_pool *pool, uint32_t w, const uint32_t *requests, uint32_t count) {
-  jx_leave(pool, w, requests, count);
-  jx_rouse(pool, w);
-}
-
-/* Asks for `op` of `count` instances, whose workers are `owners`. First all can be seen, by who is
- * awake; then the others are woken by one call: each could take this core from us. */
+/* Sends a request for `op` of each of `count` instances, whose workers are `owners`. All requests
+ * are visible to spinning workers before the sleeping ones are woken, because a woken worker may
+ * preempt this thread. */
 static inline void jx_ask_some(jx_pool *pool, int op, uint32_t buffer, const int32_t *instances,
                                const int32_t *owners, uint32_t count) {
   uint32_t bits[JX_BELLS] = {0};
   for (uint32_t i = 0; i < count; i++) {
     uint32_t request = JX_REQUEST(op, buffer, instances[i]);
-    jx_leave(pool, (uint32_t)owners[i], &request, 1);
+    jx_put(pool, (uint32_t)owners[i], request);
   }
   for (uint32_t i = 0; i < count; i++) {
     uint32_t w = (uint32_t)owners[i];
@@ -231,8 +225,8 @@ static inline void jx_ask_some(jx_pool *pool, int op, uint32_t buffer, const int
     if (bits[bell]) jx_ring(pool, bell, bits[bell]);
 }
 
-/* Keeps workers off the caller's core as far as there are others, and the one at home on it. They
- * are moved by their pids when the caller was moved by the system; the caller itself never is. A
+/* Keeps workers off the caller's core if there are enough others, except the one at home, which is
+ * pinned to it. Workers are moved after the system has moved the caller, which is never pinned. A
  * worker whose environments have threads of their own may use every core. */
 static inline void jx_place(jx_pool *pool) {
 #ifdef JX_FUTEX
@@ -258,30 +252,30 @@ static inline void jx_place(jx_pool *pool) {
 #endif
 }
 
-/* Puts the same request before every worker. Who `waits` for the answer at once lends its core to
- * the worker at home; who does not has work for it, which that worker would only run in turns with. */
+/* Sends the same request to every worker. A caller that `waits` for the answers lends its core to
+ * the worker at home. A caller that does not keeps its core busy, so that worker runs elsewhere. */
 static inline void jx_ask_all(jx_pool *pool, uint32_t request, int waits) {
   if (pool->header->home >= 0) {
     if (pool->header->away != !waits) {
       pool->header->away = !waits;
-      pool->core = -1; /* to be placed anew */
+      pool->core = -1; /* places the workers again */
     }
     jx_place(pool);
   }
   int32_t home = jx_home(pool);
-  /* The one at home last: it cannot run before this thread sleeps. */
+  /* The one at home last, since it cannot run before this thread sleeps. */
   for (uint32_t i = 1; i <= pool->num_workers; i++)
-    jx_ask(pool, home < 0 ? i - 1 : (home + i) % pool->num_workers, &request, 1);
+    jx_ask(pool, home < 0 ? i - 1 : (home + i) % pool->num_workers, request);
 }
 
-/* The attention of whoever took an earlier batch may have ended, but a loss is for good. */
+/* JX_ATTENTION if there may be reports, or if a worker is lost, which stays so. */
 static inline int jx_attention(const jx_pool *pool) {
   return jx_load(&pool->header->attention) || jx_load(&pool->header->lost) ? JX_ATTENTION : JX_OK;
 }
 
-/* Waits until every worker has answered all it was asked, and counts the answers as taken. The
- * one at home runs on this core, so sleeping hands the core over to it; the others are looked out
- * for. Returns what was noted of the batch in `buffer`. */
+/* Waits until every worker has finished all requests, and counts the answers as taken. The one at
+ * home runs on this core, so the wait for it sleeps at once; the waits for the others spin. Returns
+ * the flags of the batch in `buffer`. */
 static inline int jx_wait_all(jx_pool *pool, uint32_t buffer, int64_t deadline) {
   uint32_t n = pool->num_workers, noted = 0;
   int32_t home = jx_home(pool);
@@ -297,7 +291,7 @@ static inline int jx_wait_all(jx_pool *pool, uint32_t buffer, int64_t deadline) 
   return (int)noted | jx_attention(pool);
 }
 
-/* Takes up to `count` finished instances of worker w and writes which they are. */
+/* Takes up to `count` finished instances of worker w and writes their indices. */
 static inline uint32_t jx_take_from(jx_pool *pool, uint32_t w, uint32_t count, int32_t *instances) {
   uint32_t *ring = pool->requests + (size_t)w * pool->request_room;
   uint32_t done = jx_load(&pool->lines[w].done), got = 0;
@@ -310,7 +304,7 @@ static inline uint32_t jx_take_from(jx_pool *pool, uint32_t w, uint32_t count, i
   return got;
 }
 
-/* How many finished instances of worker w are there to take. */
+/* The number of finished instances of worker w that were not taken yet. */
 static inline uint32_t jx_ready(jx_pool *pool, uint32_t w) {
   uint32_t *ring = pool->requests + (size_t)w * pool->request_room;
   uint32_t done = jx_load(&pool->lines[w].done), ready = 0;
@@ -319,7 +313,7 @@ static inline uint32_t jx_ready(jx_pool *pool, uint32_t w) {
   return ready;
 }
 
-/* Waits until `count` finished instances are there to take. */
+/* Waits until `count` finished instances can be taken. */
 static inline int jx_wait_some(jx_pool *pool, uint32_t count, int64_t deadline) {
   jx_header *header = pool->header;
   for (;;) {
@@ -328,14 +322,14 @@ static inline int jx_wait_some(jx_pool *pool, uint32_t count, int64_t deadline) 
     if (ready >= count) return jx_attention(pool);
     uint32_t target = seen + (count - ready);
     jx_store(&header->wanted, target);
-    /* `finished` was read first and grows last, so this wakes too early at worst. */
+    /* `finished` is read first and incremented last, so this wakes too early at worst. */
     int status =
         jx_wait(&header->finished, target, &header->caller_asleep, header->take_spin_ns, deadline);
     if (status != JX_OK) return status;
   }
 }
 
-/* Takes `count` finished instances, which are there, and writes which they are. */
+/* Takes `count` instances, which have finished, and writes their indices. */
 static inline void jx_take(jx_pool *pool, uint32_t count, int32_t *instances) {
   for (uint32_t got = 0; got < count; pool->next = (pool->next + 1) % pool->num_workers)
     got += jx_take_from(pool, pool->next, count - got, instances + got);
@@ -343,7 +337,7 @@ static inline void jx_take(jx_pool *pool, uint32_t count, int32_t *instances) {
 
 /* --- the worker's side ------------------------------------------------------------------- */
 
-/* Waits for the request after the first `seen` ones, and returns it; JX_NO_REQUEST where a signal
+/* Waits for the request after the first `seen` ones and returns it, or JX_NO_REQUEST if a signal
  * came first. */
 #define JX_NO_REQUEST 0xffffffffu
 static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
@@ -354,7 +348,7 @@ static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
     int interrupted = 0;
     jx_store(&line->worker_asleep, 1);
     while (!interrupted) {
-      uint32_t rung = jx_load(bell); /* before the look: rung in between, we do not sleep */
+      uint32_t rung = jx_load(bell); /* first, so that a later ring prevents the sleep */
       if (jx_reached(&line->asked, seen + 1)) break;
       interrupted = jx_sleep(bell, rung, jx_bit(w), JX_NAP);
     }
@@ -364,7 +358,7 @@ static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
   return pool->requests[(size_t)w * pool->request_room + (seen & (pool->request_room - 1))];
 }
 
-/* Says that worker w has finished the first `done` requests of all, one more than before. */
+/* Records that worker w has finished its first `done` requests, one more than before. */
 static inline void jx_finish(jx_pool *pool, uint32_t w, uint32_t done) {
   jx_line *line = &pool->lines[w];
   jx_header *header = pool->header;

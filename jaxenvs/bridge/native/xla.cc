@@ -24,7 +24,7 @@
 
 extern "C" {
 
-// The state of a pool; pool/ledger.py says what it means.
+// The state of a pool; pool/ledger.py documents it.
 struct jx_ledger {
   uint8_t *busy;  // [num_envs]
   int32_t num_envs, num_pending, op, buffer, calls;
@@ -121,7 +121,7 @@ bool answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets &rets
   return true;
 }
 
-// Copies actions to where workers read them; false if Python has to say what is wrong with them.
+// Copies actions to where workers read them; false if Python has to refuse them.
 bool read_actions(jx_hosted *h, ffi::RemainingArgs &args, int64_t first, const Rows &rows) {
   if ((int64_t)args.size() != first + h->num_actions) return false;
   for (int i = 0; i < h->num_actions; i++) {
@@ -172,7 +172,7 @@ void step_all(jx_hosted *h, int waits) {
 
 enum Outcome { kNotBegun, kBegun, kDone, kMisfit };
 
-// Begins a step; kDone if nobody waits for it here.
+// Begins a step; kDone if there is nothing to wait for.
 Outcome begin(jx_hosted *h, ffi::RemainingArgs &args, int32_t operation, int32_t count) {
   jx_ledger *ledger = h->ledger;
   if (operation == kStep) {
@@ -207,7 +207,7 @@ Outcome begin(jx_hosted *h, ffi::RemainingArgs &args, int32_t operation, int32_t
   return kDone;
 }
 
-// Waits for what was begun and answers; kBegun if Python has to look after it.
+// Waits for what was begun and writes the results; kBegun if Python has to continue the wait.
 Outcome finish(jx_hosted *h, ffi::RemainingRets &rets, int32_t count, int32_t wants_final,
                int64_t since) {
   jx_ledger *ledger = h->ledger;
