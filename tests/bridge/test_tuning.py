@@ -1,7 +1,6 @@
 """The choices of backend="auto", and the results that `jaxenvs tune` saves."""
 
 import dataclasses
-import itertools
 import logging
 import re
 
@@ -9,7 +8,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge.making import choosing
-from jaxenvs.bridge.making.choosing import Measurement, choose, split
+from jaxenvs.bridge.making.choosing import Measurement, choose
 from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned, save_tuned
 from jaxenvs.cli import main
 from tests.bridge.envs import Counter
@@ -86,15 +85,6 @@ def test_waiting_steps_use_threads_unless_the_backend_is_given():
     assert best(waiting, 16).backend == "thread"
     config = best(waiting, 16, backend="process", may_share=False, may_serve=False)
     assert (config.backend, config.num_workers) == ("process", 16)
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
-@pytest.mark.parametrize("missing", [30.0, 1.0, 0.03])
-def test_split_covers_all_and_gives_worker_0_the_fewest(num_workers, missing):
-    bounds = split(50, num_workers, missing)
-    assert bounds[0] == 0 and bounds[-1] == 50 and len(bounds) == num_workers + 1
-    counts = [b - a for a, b in itertools.pairwise(bounds)]
-    assert min(counts) >= 1 and counts[0] <= min(counts) + 1
 
 
 def test_tuned_results_apply_to_the_same_environments_only(own_cache):

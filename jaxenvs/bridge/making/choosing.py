@@ -99,7 +99,6 @@ def choose(
         config, part = with_caller(n, workers - 1), _TO_POLLING
     elif in_lock_step:
         part = _TO_SAME_CORE
-        config = BackendConfig("process", workers, split(n, workers, part * m.handover / m.step))
     # Threads share the interpreter lock.
     at_work = config.num_workers + config.caller_steps
     cores = 1.0 if config.backend == "thread" else max(0.5, min(at_work, m.free_cores))
@@ -116,22 +115,6 @@ def with_caller(num_envs: int, num_workers: int) -> BackendConfig:
     shares = num_workers + 1
     bounds = tuple(share * num_envs // shares for share in range(1, shares + 1))
     return BackendConfig("process", num_workers, bounds, caller_steps=True)
-
-
-def split(num_envs: int, num_workers: int, missing: float) -> tuple[int, ...]:
-    """Returns the index of each worker's first environment, followed by N.
-
-    Worker 0 shares the caller's core, so it gets fewer environments than the others.
-
-    Args:
-        num_envs: N.
-        num_workers: the number of workers.
-        missing: the duration of the caller's own work, in steps of an environment.
-    """
-    others = num_workers - 1
-    first = max(1, round((num_envs - others * missing) / num_workers)) if others else num_envs
-    rest = num_envs - first
-    return 0, first, *(first + rest * w // others for w in range(1, num_workers))
 
 
 def chosen_backend(

@@ -41,19 +41,11 @@ def _key(name: str, num_envs: int, batch_size: int) -> str:
 def load_tuned(name: str, num_envs: int, batch_size: int) -> BackendConfig | None:
     """Returns the result that `jaxenvs tune` saved for these environments on this machine."""
     try:
-        entry = json.loads(_file().read_text()).get(_key(name, num_envs, batch_size))
-        if entry is None:
-            return None
-        bounds = entry.get("bounds")
-        return BackendConfig(
-            entry["backend"],
-            int(entry["num_workers"]),
-            tuple(map(int, bounds)) if bounds else None,
-            bool(entry["caller_steps"]),
-            float(entry["seconds"]),
-        )
+        entry = json.loads(_file().read_text())[_key(name, num_envs, batch_size)]
+        bounds = entry.pop("bounds")
+        return BackendConfig(**entry, bounds=bounds and tuple(bounds))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # missing or damaged; it is only a cache
+        return None  # not measured, or the file is damaged
 
 
 def save_tuned(name: str, num_envs: int, batch_size: int, config: BackendConfig) -> Path:

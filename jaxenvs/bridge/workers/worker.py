@@ -15,6 +15,7 @@ import traceback
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from jaxenvs.bridge.foreign.pettingzoo import agents_of
 from jaxenvs.bridge.memory.arrays import Arrays
@@ -100,8 +101,7 @@ def measured(env: Any, seconds: float) -> dict[str, float]:
     count = len(times)
     cpu, step = (time.process_time() - cpu) / count, (before - begin) / count
     after = resource.getrusage(resource.RUSAGE_SELF)
-    mean = sum(times) / count
-    spread = (sum((each - mean) ** 2 for each in times) / count) ** 0.5
+    spread = float(np.std(times))
     gave_way = after.ru_nvcsw - usage.ru_nvcsw > count / 10
     if not gave_way and after.ru_nivcsw > usage.ru_nivcsw:  # it does not wait, but was preempted
         step, spread = min(step, cpu), 0.0
