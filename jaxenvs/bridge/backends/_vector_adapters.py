@@ -91,16 +91,13 @@ class VectorAdapter:
 
     # --- all environments ---
 
-    def reset(self, mask: np.ndarray | None, seeds: Any, options: Options) -> VectorBatch:
-        """Resets all environments, or those selected by a mask.
+    def reset(self, seeds: Any, options: Options) -> VectorBatch:
+        """Resets all environments, or those that options["reset_mask"] selects.
 
         Args:
-            mask: bool[N]; None for all.
             seeds: None, the seed of environment 0 (others count up), or a list with N seeds.
             options: passed on to the environment.
         """
-        if mask is not None:
-            options = {**(options or {}), "reset_mask": mask}
         return VectorBatch.of_reset(self.env.reset(seed=seeds, options=options), self.batch_size)
 
     def step(self, actions: Any) -> VectorBatch:
@@ -128,7 +125,8 @@ class VectorAdapter:
         if seeds is not None:
             seed_of = dict(zip(ids.tolist(), seeds, strict=True))
             seeds = [seed_of.get(i) for i in range(self.num_envs)]
-        return self.reset(mask, seeds, options).take(ids, self.num_envs, ids)
+        options = {**(options or {}), "reset_mask": mask}
+        return self.reset(seeds, options).take(ids, self.num_envs, ids)
 
     def send(self, actions: Any, ids: np.ndarray) -> None:
         raise PoolError(
@@ -174,11 +172,11 @@ class AtariVectorAdapter(VectorAdapter):
         self._last_ids: Any = None  # of the last batch: only they accept actions
         self._reset_batch: VectorBatch | None = None  # the first batch, which `recv` returns
 
-    def reset(self, mask: np.ndarray | None, seeds: Any, options: Options) -> VectorBatch:
+    def reset(self, seeds: Any, options: Options) -> VectorBatch:
         if isinstance(seeds, list):  # it expects an array, with -1 for no seed
             given = np.array([-1 if seed is None else seed for seed in seeds])
-            seeds = given if mask is None else given[mask]
-        return super().reset(mask, seeds, options)
+            seeds = given[(options or {}).get("reset_mask", slice(None))]
+        return super().reset(seeds, options)
 
     def reset_some(self, ids: np.ndarray, seeds: Any, options: Options) -> VectorBatch | None:
         if self.batch_size == self.num_envs:
@@ -189,7 +187,7 @@ class AtariVectorAdapter(VectorAdapter):
                 f" together; it cannot reset only {ids.tolist()}.  Call async_reset() without"
                 " env_ids."
             )
-        self._reset_batch = self.reset(None, seeds, options)
+        self._reset_batch = self.reset(seeds, options)
         return None
 
     def send(self, actions: Any, ids: np.ndarray) -> None:
@@ -237,7 +235,7 @@ class EnvPoolAdapter(VectorAdapter):
         self._is_new = True
         self._step = self._fast_step()
 
-    def reset(self, mask: np.ndarray | None, seeds: Any, options: Options) -> VectorBatch:
+    def reset(self, seeds: Any, options: Options) -> VectorBatch:
         self._seed(seeds)
         self._refuse_options(options)
         if self._steps_together:

@@ -70,7 +70,7 @@ class VectorizedBackend(Backend):
         adapter = make_adapter(self.maker, {})
         try:
             actions = batch_space(adapter.action_space, adapter.num_envs).sample()
-            infos = adapter.reset(None, None, None).info, adapter.step(actions).info
+            infos = adapter.reset(None, None).info, adapter.step(actions).info
         finally:
             adapter.close()
         return [
@@ -116,7 +116,7 @@ class VectorizedBackend(Backend):
                 batch = self._adapter.start_step(self._actions(None))
                 self._has_started = batch is None
             else:
-                batch = self._adapter.reset(None, self._seeds(self._every_id), self._options)
+                batch = self._adapter.reset(self._seeds(self._every_id), self._options)
             if batch is not None:
                 self._put(batch, buffer)
         except JaxenvsError:
