@@ -1,6 +1,7 @@
 """The compiled part: how it is compiled, where it is found, and what happens without it."""
 
 import ctypes
+import math
 import re
 import sys
 import textwrap
@@ -199,23 +200,26 @@ def _source(*names):
 def _structs_in_c(text):
     """Returns (name, type, length) of each field of each struct; the type of pointers is "*"."""
     found = {}
-    for match in re.finditer(r"struct (jx_\w+)? ?\{([^}]*)\} ?(jx_\w+)?;", text):
+    for match in re.finditer(r"struct (jx_\w+)? ?\{([^}()]*)\} ?((?:jx|at)_\w+)?;", text):
         fields = found[match[1] or match[3]] = []
-        for declaration in match[2].split(";")[:-1]:
+        for declaration in match[2].replace("* ", " *").split(";")[:-1]:
             kind, names = re.fullmatch(r"\s*(?:const )?(\w+) (.*)", declaration, re.DOTALL).groups()
             for each in names.split(","):
-                star, name, length = re.fullmatch(r"\s*(\*?)(\w+)(?:\[(\d+)\])?", each).groups()
-                fields.append((name, star or kind, int(length or 1)))
+                star, name, sizes = re.fullmatch(r"\s*(\*?)(\w+)(.*)", each).groups()
+                length = math.prod(map(int, re.findall(r"\d+", sizes)))
+                fields.append((name, star or kind, length))
     return found
 
 
-def _fields_in_python(struct):
+def _fields_in_python(struct, names):
     for name, kind, *_ in struct._fields_:
         length = 1
         if issubclass(kind, ctypes.Array):
             kind, length = kind._type_, kind._length_
         if kind is ctypes.c_void_p or issubclass(kind, ctypes._Pointer):
             number = "*"
+        elif issubclass(kind, ctypes.Structure):
+            number = names[kind]
         else:
             number = f"{'u' * (kind(-1).value > 0)}int{ctypes.sizeof(kind) * 8}_t"
         yield name.removesuffix("_address"), number, length
@@ -224,12 +228,21 @@ def _fields_in_python(struct):
 def test_structs_in_python_have_the_fields_of_those_in_c():
     from jaxenvs.bridge.jit import structs
     from jaxenvs.bridge.pool.ledger import Ledger
+    from jaxenvs.envs.atari import machine
+    from jaxenvs.physics import c
 
-    expected = _structs_in_c(_source("pool.h", "columns.h", "xla.cc"))
     pairs = {"jx_line": channel.Line, "jx_header": channel.Header, "jx_pool": channel.PoolStruct}
     pairs |= {"jx_ledger": Ledger, "jx_column": structs._Column, "jx_hosted": structs.Hosted}
     pairs |= {"jx_array": structs._Array, "jx_call": structs._Call}
-    assert {name: list(_fields_in_python(struct)) for name, struct in pairs.items()} == expected
+    pairs |= {"jx_field": c._Field, "jx_physics": c._Physics}
+    names = {struct: name for name, struct in pairs.items()}
+    found = {name: list(_fields_in_python(struct, names)) for name, struct in pairs.items()}
+    assert found == _structs_in_c(_source("pool.h", "columns.h", "xla.cc", "physics.h"))
+    of_atari = {"at_cartridge": machine._Cartridge, "at_title": machine._Title}
+    names = {struct: name for name, struct in of_atari.items()}
+    expected = _structs_in_c(_source("atari/console.h", "atari/game.h"))
+    for name, struct in of_atari.items():  # others are of C alone
+        assert list(_fields_in_python(struct, names)) == expected[name]
 
 
 def test_numbers_in_python_are_those_of_enums_in_c():
