@@ -1,14 +1,14 @@
-"""Fixtures that select the backend of a test, with and without futexes."""
+"""The backend of a test, with and without futexes, and what the tests of pools share."""
 
 import os
-import threading
+import time
 
 import cloudpickle
 import numpy as np
 import pytest
 
+import jaxenvs
 from jaxenvs.bridge.native import libraries as _native
-from jaxenvs.errors import ClosedError
 
 WITHOUT_FUTEX = "process-without-futex"  # the process backend on systems other than Linux
 IN_THIS_PROCESS = ["serial", "thread", "asyncio"]
@@ -54,19 +54,23 @@ def backend(request):
     _native.forget()
 
 
-def stepping_until_closed(pool):
-    """Steps a pool in another thread; returns that, and the list of errors from its close."""
-    errors = []
+def make(fns, backend, **kwargs):
+    """A pool with up to two workers."""
+    workers = {} if backend == "serial" else {"num_workers": min(2, len(fns))}
+    return jaxenvs.make_pool(fns, backend=backend, **{**workers, **kwargs})
 
-    def step():
-        try:
-            pool.step(np.zeros(pool.num_envs, np.int64))
-        except ClosedError as error:
-            errors.append(error)
 
-    thread = threading.Thread(target=step, daemon=True)
-    thread.start()
-    return thread, errors
+def zeros(pool, n=None):
+    """The action 0 for all environments, or for n."""
+    return np.zeros(pool.num_envs if n is None else n, np.int64)
+
+
+def wait_until(condition):
+    """Waits for a condition, for at most 30 s: a garbage collection may take seconds."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -61,6 +61,11 @@ class Counter(gymnasium.Env):
         return np.array((self.number, self.episode, self.count), np.float32)
 
 
+def counters(n: int, **kwargs: Any) -> list[Callable[[], Counter]]:
+    """Functions that make counters with the numbers 0 to n - 1."""
+    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
+
+
 class Cut(Counter):
     """Truncates its episodes, which `Counter` terminates."""
 
@@ -258,14 +263,14 @@ def same_answers(fns: Any, actions: Any, backend: str, theirs: Any = None, **kwa
         jaxenvs.make_pool(fns, backend="serial", **serial_kwargs) as expected,
         jaxenvs.make_pool(theirs or fns, backend=backend, **kwargs) as found,
     ):
-        _same(found.reset(seed=7, options={"a": 1}), expected.reset(seed=7, options={"a": 1}))
+        same(found.reset(seed=7, options={"a": 1}), expected.reset(seed=7, options={"a": 1}))
         for action in actions:
-            _same(found.step(action), expected.step(action))
+            same(found.step(action), expected.step(action))
         some = np.array([len(fns) - 1, 0])
         part = _rows_of(actions[0], some)
-        _same(found.step(part, some), expected.step(part, some))
-        _same(found.reset(seed=[1, 2], env_ids=some), expected.reset(seed=[1, 2], env_ids=some))
-        _same(found.step(actions[0]), expected.step(actions[0]))
+        same(found.step(part, some), expected.step(part, some))
+        same(found.reset(seed=[1, 2], env_ids=some), expected.reset(seed=[1, 2], env_ids=some))
+        same(found.step(actions[0]), expected.step(actions[0]))
 
 
 def _rows_of(tree: Any, rows: Any) -> Any:
@@ -274,16 +279,17 @@ def _rows_of(tree: Any, rows: Any) -> Any:
     return tree[rows]
 
 
-def _same(found: Any, expected: Any) -> None:
+def same(found: Any, expected: Any) -> None:
+    """Compares two trees of arrays, and their types."""
     assert type(found) is type(expected)
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         for name in expected:
-            _same(found[name], expected[name])
+            same(found[name], expected[name])
     elif isinstance(expected, (tuple, list)) or getattr(expected, "dtype", np.dtype(int)).hasobject:
         assert len(found) == len(expected)
         for mine, theirs in zip(found, expected, strict=True):
-            _same(mine, theirs)
+            same(mine, theirs)
     else:
         np.testing.assert_array_equal(found, expected)
 

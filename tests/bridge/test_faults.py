@@ -34,15 +34,12 @@ from jaxenvs.errors import (
 from tests.bridge.conftest import (
     WITHOUT_FUTEX,
     in_processes,
-    stepping_until_closed,
+    make,
     with_and_without_futex,
     with_any_backend,
+    zeros,
 )
-from tests.bridge.envs import Composite, Counter, Misbehaving, tell
-
-
-def counters(n, **kwargs):
-    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
+from tests.bridge.envs import Composite, Counter, Misbehaving, counters, tell
 
 
 def with_one(what, marker, *, where="step", at=2, n=4, one=1):
@@ -50,15 +47,6 @@ def with_one(what, marker, *, where="step", at=2, n=4, one=1):
     fns = counters(n)
     fns[one] = lambda: Misbehaving(what, marker, where=where, at=at)
     return fns
-
-
-def make(fns, backend, **kwargs):
-    workers = {} if backend == "serial" else {"num_workers": min(2, len(fns))}
-    return jaxenvs.make_pool(fns, backend=backend, **{**workers, **kwargs})
-
-
-def zeros(pool, n=None):
-    return np.zeros(pool.num_envs if n is None else n, np.int64)
 
 
 # --- processes that die ---
@@ -1405,19 +1393,6 @@ def test_one_thread_may_send_and_another_receive(backend):
         thread.join(20)
         assert counts.tolist() == [rounds] * n
         assert pool.call("count") == (rounds,) * n
-
-
-@with_and_without_futex
-def test_a_pool_can_be_closed_while_another_thread_waits(backend, marker):
-    pool = make(with_one("hangs", marker), backend)
-    pool.reset(seed=0)
-    pool.step(zeros(pool))
-    thread, errors = stepping_until_closed(pool)
-    while not os.path.exists(marker):
-        time.sleep(0.01)
-    pool.close(grace=0.1)
-    thread.join(10)
-    assert not thread.is_alive() and len(errors) == 1
 
 
 def test_gymnasium_wrapper_closes_the_pool(backend):

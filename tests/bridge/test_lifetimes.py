@@ -16,12 +16,18 @@ import numpy as np
 import psutil
 import pytest
 
-import jaxenvs
 from jaxenvs.bridge.workers import wire
 from jaxenvs.bridge.workers.fork_server import fork_server
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
-from tests.bridge.conftest import WITHOUT_FUTEX, in_processes, with_and_without_futex
-from tests.bridge.envs import Counter, Misbehaving, tell, wait_until_told
+from tests.bridge.conftest import (
+    WITHOUT_FUTEX,
+    in_processes,
+    make,
+    wait_until,
+    with_and_without_futex,
+    zeros,
+)
+from tests.bridge.envs import Counter, Misbehaving, counters, tell, wait_until_told
 from tests.ids import diagonal, every_nth
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -29,26 +35,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 BACKENDS = ["process", WITHOUT_FUTEX]
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 15.0  # seconds, far more than anything here takes
-
-
-def counters(n, **kwargs):
-    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
-
-
-def make(fns, backend, **kwargs):
-    workers = {} if backend == "serial" else {"num_workers": min(2, len(fns))}
-    return jaxenvs.make_pool(fns, backend=backend, **{**workers, **kwargs})
-
-
-def zeros(pool):
-    return np.zeros(pool.num_envs, np.int64)
-
-
-def wait_until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 def is_gone(pid):

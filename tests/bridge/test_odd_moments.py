@@ -16,15 +16,15 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge.backends._threads import PoolThread
-from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
+from jaxenvs.errors import ClosedError, EnvTimeoutError, PoolError, WorkerError
 from tests.bridge.conftest import (
     in_processes,
-    stepping_until_closed,
+    wait_until,
     with_and_without_futex,
     with_any_backend,
+    zeros,
 )
 from tests.bridge.envs import Counter
-from tests.bridge.test_lifetimes import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs processes")
 
@@ -48,10 +48,6 @@ class Fails(Counter):
 def make(env_fn, backend, n=4, **kwargs):
     workers = {} if backend == "serial" else {"num_workers": 2}
     return jaxenvs.make_pool(env_fn, n, backend=backend, **{**workers, **kwargs})
-
-
-def zeros(pool):
-    return np.zeros(pool.num_envs, np.int64)
 
 
 def interrupting(*_):
@@ -107,7 +103,16 @@ def test_a_pool_that_another_thread_closes_ends_waits(backend):
         pytest.skip("the environment is stepped by the caller")
     pool = make(lambda: Counter(seconds=1.0), backend, 1, num_workers=1)
     pool.reset()
-    thread, errors = stepping_until_closed(pool)
+    errors = []
+
+    def step():
+        try:
+            pool.step(zeros(pool))
+        except ClosedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=step, daemon=True)
+    thread.start()
     time.sleep(0.1)
     pool.close(grace=0.1)
     thread.join(0.7)

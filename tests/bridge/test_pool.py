@@ -12,19 +12,10 @@ from gymnasium import spaces
 
 import jaxenvs
 from jaxenvs.bridge.native.libraries import reason_missing, xla_library
-from tests.bridge.conftest import with_any_backend
-from tests.bridge.envs import Composite, Counter, Cut
+from tests.bridge.conftest import make, with_any_backend
+from tests.bridge.envs import Composite, Counter, Cut, counters
 
 MODES = ["next_step", "same_step", "disabled"]
-
-
-def counters(n, **kwargs):
-    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
-
-
-def make(fns, backend, **kwargs):
-    workers = {} if backend == "serial" else {"num_workers": min(2, len(fns))}
-    return jaxenvs.make_pool(fns, backend=backend, **{**workers, **kwargs})
 
 
 def zeros(n):

@@ -18,7 +18,7 @@ from jaxenvs.bridge.backends.backend import Settings
 from jaxenvs.bridge.memory.arrays import MODES
 from jaxenvs.bridge.memory.channel import RESET_ALL, STEP_ALL
 from jaxenvs.errors import ClosedError, EnvTimeoutError, MissingExtraError, PoolError, WorkerError
-from tests.bridge.envs import Counter, Misbehaving
+from tests.bridge.envs import Counter, Misbehaving, same
 
 pytestmark = pytest.mark.interop
 
@@ -80,19 +80,6 @@ def test_ray_pool_matches_the_serial_pool_step_for_step(cluster):
 
 def make_serial(env_fns, **kwargs):
     return jaxenvs.make_pool(env_fns, backend="serial", **kwargs)
-
-
-def same(found, expected):
-    *arrays, infos = found
-    *others, other_infos = expected
-    for mine, theirs in zip(arrays, others, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    assert infos.keys() == other_infos.keys()
-    for name in infos:
-        mine, theirs = infos[name], other_infos[name]
-        if isinstance(mine, np.ndarray) and mine.dtype.hasobject:
-            mine, theirs = list(mine), list(theirs)
-        np.testing.assert_equal(mine, theirs)
 
 
 def test_send_and_recv_return_whoever_is_first(cluster):

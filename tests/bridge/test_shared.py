@@ -10,11 +10,7 @@ import pytest
 import jaxenvs
 from jaxenvs.bridge.memory.channel import INTERRUPTED, TIMEOUT
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
-from tests.bridge.envs import Counter, Misbehaving, tell, wait_until_told
-
-
-def counters(n, **kwargs):
-    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
+from tests.bridge.envs import Counter, Misbehaving, counters, tell, wait_until_told
 
 
 def shared(env, n=None, **kwargs):

@@ -28,7 +28,7 @@ from jaxenvs.bridge.native.libraries import reason_missing, xla_library
 from jaxenvs.errors import PoolError, ShardingError, WorkerError
 from jaxenvs.training import PPO, ActorCritic, make_train
 from jaxenvs.wrappers import NormalizeReward, RecordEpisodeStatistics, ScaleReward
-from tests.bridge.envs import Composite, Counter, Cut, Misbehaving
+from tests.bridge.envs import Composite, Counter, Cut, Misbehaving, counters
 from tests.ids import diagonal, every_nth
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -51,10 +51,6 @@ def _no_error_stays():
 @pytest.fixture(params=PATHS)
 def path(request):
     return request.param
-
-
-def counters(n, **kwargs):
-    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
 
 
 def hosted(path, n=4, *, env=None, mode="same_step", length=3, **kwargs):
@@ -1029,25 +1025,6 @@ def test_no_deadlock_with_large_arrays_and_asynchronous_dispatch(path, devices):
         env={**os.environ, "XLA_FLAGS": flags},
     )
     assert run.stdout.strip().endswith("fine"), run.stderr[-2000:]
-
-
-@pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_vectorized_environment_can_be_driven_by_programs(mode):
-    def vectorized():
-        own = getattr(gymnasium.vector.AutoresetMode, mode.upper())
-        fns = counters(3, length=2)
-        return gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=own)
-
-    env = jaxenvs.HostEnv(jaxenvs.make_pool(vectorized, backend="native"))
-    assert env.autoreset_mode == mode
-    state, first = env.reset(KEY)
-    _, seen = scanned(env, 3)(state)
-    np.testing.assert_array_equal(first.observation[:, 0], np.arange(3))
-    counts = {"same_step": [1, 0, 1], "next_step": [1, 2, 0]}[mode]
-    np.testing.assert_array_equal(seen.observation[:, 1, 2], counts)
-    np.testing.assert_array_equal(seen.final_observation[1, :, 2], 2)
-    np.testing.assert_array_equal(seen.terminated[:, 0], [False, True, False])
-    env.close()
 
 
 def test_pool_stepped_by_programs_refuses_direct_calls():

@@ -1,4 +1,4 @@
-"""Environments whose methods are coroutine functions."""
+"""Environments in threads of this process, and on an event loop."""
 
 import asyncio
 import gc
@@ -14,6 +14,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
+from tests.bridge.conftest import wait_until
 from tests.bridge.envs import (
     Composite,
     Counter,
@@ -24,8 +25,8 @@ from tests.bridge.envs import (
 )
 
 
-def make(fns, **kwargs):
-    return jaxenvs.make_pool(fns, backend="asyncio", **kwargs)
+def make(fns, kind="coroutines", **kwargs):
+    return jaxenvs.make_pool(fns, **{**KINDS[kind], **kwargs})
 
 
 class Async:
@@ -73,44 +74,78 @@ def nothing_is_left():
         warnings.simplefilter("error", RuntimeWarning)  # a coroutine that was never awaited
         yield
         gc.collect()
-    _until(lambda: not pool_threads())
+    wait_until(lambda: not pool_threads())
 
 
 def pool_threads():
     return [t for t in threading.enumerate() if t.name.startswith("jaxenvs-pool")]
 
 
-def counters(n, **kwargs):
-    return [lambda i=i: Async(Counter(number=i, **kwargs)) for i in range(n)]
-
-
 KINDS = {
-    "coroutines": Async,
-    "one coroutine": lambda env: Async(env, ("render",)),
-    "ordinary": lambda env: env,
+    "one thread": {"backend": "thread", "num_workers": 1},
+    "threads": {"backend": "thread", "num_workers": 3},
+    "coroutines": {"backend": "asyncio"},
+    "one coroutine": {"backend": "asyncio"},
+    "ordinary": {"backend": "asyncio"},
 }
+each_kind = pytest.mark.parametrize("kind", ["threads", "coroutines", "ordinary"])
+
+
+def of_kind(kind, env):
+    if kind == "one coroutine":
+        return Async(env, ("render",))
+    return Async(env) if kind == "coroutines" else env
+
+
+class Blocking(gymnasium.Wrapper):
+    """Waits for a gate in every step."""
+
+    def __init__(self, env, gate):
+        super().__init__(env)
+        self.gate = gate
+
+    def step(self, action):
+        self.gate.wait(10)
+        return self.env.step(action)
+
+
+def gated(kind, env, gate):
+    """An environment whose steps wait for a gate."""
+    if kind != "coroutines":
+        return Blocking(env, gate)
+    return Async(env, ("step",), lambda: _opened(gate))
+
+
+async def _opened(gate):
+    while not gate.is_set():
+        await asyncio.sleep(1e-3)
+
+
+def async_counters(n, **kwargs):
+    return [lambda i=i: Async(Counter(i, **kwargs)) for i in range(n)]
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_coroutines_answer_as_functions_do(mode, kind):
+def test_every_kind_answers_as_one_loop_does(mode, kind):
     fns = [lambda i=i: Counter(number=i, length=2 + i) for i in range(5)]
-    theirs = [lambda fn=fn: KINDS[kind](fn()) for fn in fns]
+    theirs = [lambda fn=fn: of_kind(kind, fn()) for fn in fns]
     rng = np.random.default_rng(0)
-    actions = [rng.integers(0, 3, 5) for _ in range(20)]
-    same_answers(fns, actions, "asyncio", theirs, autoreset_mode=mode)
+    actions = [rng.integers(0, 3, 5) for _ in range(30)]
+    same_answers(fns, actions, theirs=theirs, autoreset_mode=mode, **KINDS[kind])
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_coroutines_with_nested_spaces_and_limit_match_functions(mode):
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_nested_spaces_and_a_limit_match_one_loop(mode, kind):
     rng = np.random.default_rng(0)
     actions = [
         {"button": rng.integers(0, 4, 4), "stick": rng.uniform(-1, 1, (4, 2)).astype(np.float32)}
         for _ in range(12)
     ]
-    fns, theirs = [Composite] * 4, [lambda: Async(Composite())] * 4
-    kwargs = {"autoreset_mode": mode, "time_limit": 5}
-    same_answers(fns, actions, "asyncio", theirs, **kwargs)
+    fns, theirs = [Composite] * 4, [lambda: of_kind(kind, Composite())] * 4
+    kwargs = {"autoreset_mode": mode, "time_limit": 5, **KINDS[kind]}
+    same_answers(fns, actions, theirs=theirs, **kwargs)
 
 
 class _Rendering(gymnasium.Wrapper):
@@ -171,7 +206,7 @@ def test_coroutines_of_classic_gym_are_awaited():
 
 
 def test_coroutines_wait_at_once_in_every_method():
-    pool = make(counters(16, length=2), autoreset_mode="same_step")
+    pool = make(async_counters(16, length=2), autoreset_mode="same_step")
     for call, calls in (
         (lambda: pool.reset(seed=0), 1),
         (lambda: pool.step(np.zeros(16, int)), 1),
@@ -183,6 +218,21 @@ def test_coroutines_wait_at_once_in_every_method():
         for _ in range(calls):
             call()
         assert Async.most == 16 and Async.inside == 0
+
+
+def test_as_many_environments_wait_at_once_as_there_are_threads():
+    meeting = threading.Barrier(8)  # nobody leaves before eight are there
+    with make([lambda: Meeting(meeting.wait)] * 16, "threads", num_workers=8) as pool:
+        pool.reset(seed=0)
+        for _ in range(3):
+            assert len(set(pool.step(np.zeros(16, int))[1])) == 1
+        assert pool.num_workers == 8
+
+
+def test_renders_wait_side_by_side():
+    meeting = threading.Barrier(4)
+    with make([lambda: Meeting(meeting.wait)] * 4, "threads", num_workers=4) as pool:
+        assert [frame.shape for frame in pool.render()] == [(1, 1, 3)] * 4
 
 
 def test_ordinary_environments_wait_side_by_side_with_coroutines():
@@ -200,15 +250,16 @@ def test_environments_go_on_while_the_caller_does_something_else():
     with make([lambda env=env: env for env in made]) as pool:
         pool.reset(seed=0)
         pool.step_async(np.zeros(4, int))
-        _until(lambda: made[3].env.count == 1)
+        wait_until(lambda: made[3].env.count == 1)
         assert (pool.step_wait()[1] == 1).all()
 
 
-def test_uneven_environments_come_as_they_finish():
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_uneven_environments_come_as_they_finish(kind):
     gate = threading.Event()
-    waits = [None] * 5 + [lambda: _opened(gate)]
-    fns = [lambda i=i: Async(Counter(i, length=1000), ("step",), waits[i]) for i in range(6)]
-    with make(fns, batch_size=2) as pool:
+    fns = [lambda i=i: of_kind(kind, Counter(i, length=1000)) for i in range(5)]
+    fns.append(lambda: gated(kind, Counter(5, length=1000), gate))
+    with make(fns, kind, batch_size=2) as pool:
         pool.async_reset(seed=0)
         ids = np.concatenate([pool.recv()[4]["env_id"] for _ in range(3)])
         assert sorted(ids) == list(range(6))
@@ -228,20 +279,21 @@ def test_uneven_environments_come_as_they_finish():
             pool.send(np.zeros(len(info["env_id"]), int), info["env_id"])
 
 
-def test_async_reset_options_and_seeds_reach_their_environments():
-    with make(counters(4), batch_size=2) as pool:
+@pytest.mark.parametrize("kind", ["one thread", "coroutines"])
+def test_async_reset_options_and_seeds_reach_their_environments(kind):
+    envs = [Counter(i) for i in range(4)]
+    with make([lambda env=env: of_kind(kind, env) for env in envs], kind, batch_size=2) as pool:
         pool.async_reset(seed=3, options={"level": 1}, env_ids=[0, 1])
         pool.async_reset(seed=5, options={"level": 2}, env_ids=[3, 2])
         for _ in range(2):
             pool.recv()
-        envs = pool.get_attr("env")
         assert [env.options["level"] for env in envs] == [1, 1, 2, 2]
         assert [env.seed for env in envs] == [3, 4, 7, 8]
 
 
 def test_asyncio_pool_works_inside_a_running_event_loop():
     async def cell():
-        with make(counters(3)) as pool:
+        with make(async_counters(3)) as pool:
             pool.reset(seed=0)
             await asyncio.sleep(0)
             return pool.step(np.zeros(3, int))[1]
@@ -249,13 +301,13 @@ def test_asyncio_pool_works_inside_a_running_event_loop():
     assert asyncio.run(cell()).tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
+@each_kind
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("where", ["step", "reset", "render", "close"])
-def test_environment_exception_is_raised_with_its_traceback(where, mode, kind, tmp_path):
-    marker = str(tmp_path / "done")
-    fns = [*counters(2), lambda: KINDS[kind](Misbehaving("raises", marker, where))]
-    pool = make(fns, autoreset_mode=mode)
+def test_environment_exception_is_raised_with_its_traceback(where, mode, kind, marker):
+    fns = [lambda i=i: of_kind(kind, Counter(i)) for i in range(2)]
+    fns.append(lambda: of_kind(kind, Misbehaving("raises", marker, where)))
+    pool = make(fns, kind, autoreset_mode=mode)
     pool.reset(seed=0)
 
     def run():
@@ -273,12 +325,13 @@ def test_environment_exception_is_raised_with_its_traceback(where, mode, kind, t
         assert pool.step(np.zeros(3, int))[4]["restarted"].tolist() == [False, False, True]
         assert not pool.step(np.zeros(3, int))[4]["restarted"].any()
     pool.close()
+    assert not pool_threads()
 
 
-@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
-def test_environment_raising_system_exit_does_not_end_the_loop(kind, tmp_path):
-    marker = str(tmp_path / "done")
-    with make([lambda: KINDS[kind](Misbehaving("exits", marker))] * 2, num_workers=1) as pool:
+@each_kind
+def test_environment_raising_system_exit_ends_no_thread(kind, marker):
+    fns = [lambda: of_kind(kind, Misbehaving("exits", marker))] * 2
+    with make(fns, kind, num_workers=1) as pool:
         pool.reset(seed=0)
 
         def run():
@@ -306,11 +359,12 @@ def test_a_constructor_that_raises_leaves_no_thread():
     assert len(closed) == 1
 
 
-def test_hanging_environment_is_named_and_can_be_waited_for():
+@pytest.mark.parametrize("kind", ["one thread", "threads", "coroutines"])
+def test_hanging_environment_is_named_and_can_be_waited_for(kind):
     gate = threading.Event()
-    waits = [None, lambda: _opened(gate), None]
-    fns = [lambda i=i: Async(Counter(i), ("step",), waits[i]) for i in range(3)]
-    with make(fns, timeout=0.1) as pool:
+    fns = [lambda i=i: of_kind(kind, Counter(i)) for i in range(3)]
+    fns[1] = lambda: gated(kind, Counter(1), gate)
+    with make(fns, kind, timeout=0.1) as pool:
         pool.reset(seed=0)
         with pytest.raises(EnvTimeoutError, match="environment 1") as raised:
             pool.step(np.zeros(3, int))
@@ -321,29 +375,25 @@ def test_hanging_environment_is_named_and_can_be_waited_for():
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
+@each_kind
 def test_hanging_environment_is_replaced_and_the_old_one_closed(kind, together, mode, caplog):
-    gate, made = threading.Event(), []
+    gate, made, coroutines = threading.Event(), [], []
 
     def hangs_once():
         first = not made
-        if kind == "ordinary":
+        if kind != "coroutines":
             made.append(Meeting(gate.wait if first else lambda: None))
-        else:
-            wait = (lambda: asyncio.sleep(60)) if first else None
-            made.append(Async(Meeting(lambda: None), ("step",), wait))
-        return made[-1]
+            return made[-1]
+        made.append(Meeting(lambda: None))
+        wait = (lambda: asyncio.sleep(60)) if first else None
+        coroutines.append(Async(made[-1], ("step",), wait))
+        return coroutines[-1]
 
     fns = [lambda: Meeting(lambda: None), hangs_once]
+    options = {"timeout": 0.1, "on_failure": "restart", "batch_size": 2 if together else 1}
     with (
         caplog.at_level(logging.WARNING, "jaxenvs"),
-        make(
-            fns,
-            timeout=0.1,
-            on_failure="restart",
-            autoreset_mode=mode,
-            batch_size=2 if together else 1,
-        ) as pool,
+        make(fns, kind, **options, autoreset_mode=mode, num_workers=2) as pool,
     ):
         pool.reset(seed=0)
         if together:
@@ -357,13 +407,29 @@ def test_hanging_environment_is_replaced_and_the_old_one_closed(kind, together, 
                 seen[row] = batch[3][i], batch[4]["restarted"][i], batch[4]["elapsed_step"][i]
         assert seen == {0: (False, False, 1), 1: (True, True, 0)}
         assert "environment 1" in caplog.text and len(made) == 2
-        gate.set()
+        gate.set()  # the old one comes back, writes nowhere and is closed
         for step in range(2, 5):
             _, reward, _, truncated, _ = pool.step(np.zeros(2, int))
             assert reward.tolist() == [step, step - 1] and not truncated.any()
-        old = made[0] if kind == "ordinary" else made[0].env
-        _until(lambda: old.closed)
-        assert kind == "ordinary" or made[0].cancelled
+        wait_until(lambda: made[0].closed and not made[1].closed)
+        assert all(each.cancelled for each in coroutines[:1])
+    assert made[1].closed and not pool_threads()
+
+
+def test_close_gives_up_on_a_hanging_environment_after_grace(caplog):
+    gate, began = threading.Event(), threading.Event()
+    made = [Meeting(lambda: None), Meeting(lambda: (began.set(), gate.wait()))]
+    pool = make([lambda env=env: env for env in made], "threads", num_workers=2)
+    pool.reset(seed=0)
+    pool.step_async(np.zeros(2, int))
+    assert began.wait(5)
+    begun = time.monotonic()
+    with caplog.at_level(logging.WARNING, "jaxenvs"):
+        pool.close(grace=0.2)
+    assert time.monotonic() - begun < 2
+    assert made[0].closed and "environments [1]" in caplog.text
+    gate.set()
+    wait_until(lambda: not pool_threads())
 
 
 def test_coroutine_that_blocks_the_loop_is_named_in_the_timeout():
@@ -390,7 +456,7 @@ def test_close_cancels_hanging_coroutines(caplog):
     pool = make([lambda env=env: env for env in (*made, stubborn)])
     pool.reset(seed=0)
     pool.step_async(np.zeros(3, int))
-    _until(lambda: Async.inside == 1)  # what has not begun is not run at all
+    wait_until(lambda: Async.inside == 1)  # what has not begun is not run at all
     begun = time.monotonic()
     with caplog.at_level(logging.WARNING, "jaxenvs"):
         pool.close(grace=0.2)
@@ -398,11 +464,11 @@ def test_close_cancels_hanging_coroutines(caplog):
     assert made[1].cancelled and stubborn.cancelled and "environments [2]" in caplog.text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["one thread", "coroutines", "one coroutine", "ordinary"])
 def test_requests_that_have_not_begun_do_not_delay_close(kind, caplog):
     with (
         caplog.at_level(logging.WARNING, "jaxenvs"),
-        make([lambda: KINDS[kind](Counter())] * 16, batch_size=4, num_workers=1) as pool,
+        make([lambda: of_kind(kind, Counter())] * 16, kind, batch_size=4, num_workers=1) as pool,
     ):
         pool.async_reset(seed=0)
     assert not caplog.text
@@ -421,17 +487,12 @@ def test_ctrl_c_leaves_a_pool_that_can_be_reset():
             assert pool.step(np.zeros(2, int))[1].tolist() == [step, step]
 
 
-async def _opened(gate):
-    while not gate.is_set():
-        await asyncio.sleep(1e-3)
-
-
 async def _soon():
     await asyncio.sleep(0)
 
 
 def test_nan_observation_is_refused_naming_its_environment():
-    fns = [*counters(2), lambda: Async(_Nan(number=2))]
+    fns = [*async_counters(2), lambda: Async(_Nan(number=2))]
     for batch_size in (3, 1):
         with make(fns, batch_size=batch_size) as pool:
             pool.reset(seed=0)
@@ -480,27 +541,25 @@ async def _briefly():
     await asyncio.sleep(1e-4)
 
 
-@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
+@each_kind
 def test_pool_collected_by_one_of_its_environments_is_closed(kind):
-    with collected_while_stepping(make, KINDS[kind]) as made:
-        _until(lambda: all(env.closed for env in made) and not pool_threads())
+    with collected_while_stepping(
+        lambda fns: make(fns, kind), lambda env: of_kind(kind, env)
+    ) as made:
+        wait_until(lambda: all(env.closed for env in made) and not pool_threads())
 
 
-def test_closed_and_forgotten_pools_leave_no_threads():
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_closed_and_forgotten_pools_leave_no_threads(kind):
+    fns = [*[lambda: of_kind(kind, Counter())] * 3, Counter]
     for _ in range(20):
-        with make([*counters(3), Counter]) as pool:
+        with make(fns, kind) as pool:
             pool.reset(seed=0)
             pool.step_async(np.zeros(4, int))
     assert not pool_threads()
-    pool = make(counters(4))
+    pool = make(fns, kind)
     del pool
-
-
-def _until(is_so):
-    end = time.monotonic() + 30  # a collection takes seconds where much has been compiled
-    while not is_so() and time.monotonic() < end:
-        time.sleep(0.005)
-    assert is_so()
+    wait_until(lambda: not pool_threads())
 
 
 def test_info_fields_of_coroutines_are_found_in_a_running_loop():
