@@ -301,13 +301,11 @@ def test_asyncio_pool_works_inside_a_running_event_loop():
     assert asyncio.run(cell()).tolist() == [1, 1, 1]
 
 
-@each_kind
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("where", ["step", "reset", "render", "close"])
-def test_environment_exception_is_raised_with_its_traceback(where, mode, kind, marker):
-    fns = [lambda i=i: of_kind(kind, Counter(i)) for i in range(2)]
-    fns.append(lambda: of_kind(kind, Misbehaving("raises", marker, where)))
-    pool = make(fns, kind, autoreset_mode=mode)
+def test_coroutine_exception_is_raised_with_its_traceback(where, mode, marker):
+    fns = [*async_counters(2), lambda: Async(Misbehaving("raises", marker, where))]
+    pool = make(fns, autoreset_mode=mode)
     pool.reset(seed=0)
 
     def run():
