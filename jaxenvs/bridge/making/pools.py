@@ -159,7 +159,7 @@ def make_pool(
     check_seed(seed, num_envs)
     mode = checked_mode(autoreset_mode)
 
-    def native() -> tuple[Backend, str, int, Samples]:
+    def vectorized() -> tuple[Backend, str, int, Samples]:
         """Makes the vectorized environment."""
         refuse_for_native(timeout, on_failure, envs_per_worker)
         wanted = {
@@ -179,7 +179,7 @@ def make_pool(
 
     only_native = is_vectorized_id(env) or (callable(env) and num_envs is None)
     if backend == "native" or (backend == "auto" and only_native):
-        made, name, batch, samples = native()
+        made, name, batch, samples = vectorized()
     else:
         name, env_fns = env_fn_of(env, num_envs, kwargs, time_limit)
         check_batch_size(batch_size, len(env_fns))
@@ -218,7 +218,7 @@ def make_pool(
                     f'"{name}" makes an environment that is vectorized already.  Pass'
                     ' backend="native" and omit num_workers, or return a single environment.'
                 ) from error
-            made, name, batch, samples = native()
+            made, name, batch, samples = vectorized()
 
     try:
         with _explained(name):
