@@ -24,7 +24,7 @@ class Parameterized:
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters by name, including those of wrapped environments."""
-        own = {field.name: getattr(self, field.name) for field in _fields(self)}
+        own = {field.name: getattr(self, field.name) for field in struct.fields(self)}
         if self.inner_parameters is None:
             return own
         return {**own.pop(self.inner_parameters).parameters, **own}
@@ -33,7 +33,7 @@ class Parameterized:
         inner = [repr(getattr(self, self.inner_parameters))] if self.inner_parameters else []
         changed = [
             f"{field.name}={_brief(value)}"
-            for field in _fields(self)
+            for field in struct.fields(self)
             if (value := getattr(self, field.name)) is not field.default
             and field.name != self.inner_parameters
         ]
@@ -50,17 +50,13 @@ class Parameterized:
             UnknownParameterError: there is no such field. The message suggests the closest name.
             ParameterError: the parameter is a number and the new value is not.
         """
-        own = {field.name for field in _fields(self)}
+        own = {field.name for field in struct.fields(self)}
         if place := self.inner_parameters:
             inner = {name: changes.pop(name) for name in [*changes] if name not in own}
             if inner:
                 changes[place] = changes.get(place, getattr(self, place)).replace(**inner)
         changes = checked_parameters(type(self), changes)
-        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
-
-
-def _fields(env: Any) -> tuple[dataclasses.Field, ...]:
-    return dataclasses.fields(env)
+        return struct.replace(self, **changes)
 
 
 def is_number(field: dataclasses.Field) -> bool:
@@ -87,7 +83,7 @@ def check_numbers(env: Any, axes: Any = None) -> None:
     Raises:
         VectorizeError: a number is an array, or a row has more than one.
     """
-    for field in filter(is_number, _fields(env)):
+    for field in filter(is_number, struct.fields(env)):
         name, value = field.name, getattr(env, field.name)
         is_batched = getattr(axes, name, None) is not None
         if getattr(value, "ndim", 0) > is_batched:
@@ -116,7 +112,7 @@ def checked_parameters(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     """
     defaults = {
         field.name: field.default
-        for field in _fields(cls)
+        for field in struct.fields(cls)
         if isinstance(field.default, int | float) and not struct.is_static(field)
     }
     numbers = dict(params)

@@ -31,6 +31,20 @@ def static(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
     return dataclasses.field(default=default, metadata=_STATIC, **kwargs)
 
 
+def fields(record: Any) -> tuple[dataclasses.Field, ...]:
+    """Returns the fields of a dataclass or of an instance, like `dataclasses.fields`.
+
+    That function takes only what type checkers know to be a dataclass, which a base class is not.
+    """
+    return dataclasses.fields(record)
+
+
+def replace(record: T, **changes: Any) -> T:
+    """Returns a copy of a dataclass instance with some fields changed, see `fields`."""
+    instance: Any = record
+    return dataclasses.replace(instance, **changes)
+
+
 def is_static(field: dataclasses.Field) -> bool:
     """Returns whether `field` was declared with `static`."""
     return bool(field.metadata.get("static"))
@@ -75,9 +89,8 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     def names() -> tuple[list[str], list[str]]:
         """Returns the names of leaves and of static fields."""
         # Not known yet: cloudpickle makes a class without a body and adds its attributes later.
-        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-        static_ones = [field.name for field in fields if is_static(field)]
-        return [field.name for field in fields if not is_static(field)], static_ones
+        static_ones = [field.name for field in fields(cls) if is_static(field)]
+        return [field.name for field in fields(cls) if not is_static(field)], static_ones
 
     def flatten(instance: Any) -> tuple[list[Any], tuple[Any, ...]]:
         values, (leaves, fixed) = vars(instance), names()
@@ -113,8 +126,7 @@ def check_annotations(cls: type) -> None:
     Raises:
         UnknownParameterError: a name lacks its annotation.
     """
-    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()  # inherited ones
-    inherited = {field.name: field for field in fields}
+    inherited = {each.name: each for each in fields(cls)} if dataclasses.is_dataclass(cls) else {}
     known = {*getattr(cls, "__dataclass_fields__", ())}  # class variables, too
     known.update(*map(vars, cls.__mro__[1:]))
     for name, value in vars(cls).items():

@@ -4,7 +4,6 @@ One update is `collect` followed by `Algorithm.learn`. T is the length of an unr
 instances.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -264,7 +263,7 @@ class Train:
         Raises:
             UnknownParameterError: there is no such field; the message suggests the closest name.
         """
-        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+        return struct.replace(self, **changes)
 
     def _advance(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         def report(learner_state: LearnerState, _: Any, length: int = self.report_every) -> Any:

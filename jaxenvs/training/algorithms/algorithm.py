@@ -47,7 +47,7 @@ class Algorithm(abc.ABC):
         struct.check_annotations(cls)  # also if it is not decorated
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+        for field in struct.fields(self):
             rate: Any = getattr(self, field.name)
             if field.name.endswith("learning_rate") and callable(rate):
                 object.__setattr__(self, field.name, Schedule(rate))
@@ -362,7 +362,7 @@ class Algorithm(abc.ABC):
             UnknownParameterError: there is no such hyperparameter; the message suggests the closest
                 name.
         """
-        return dataclasses.replace(self, **changes)  # pyright: ignore[reportType]
+        return struct.replace(self, **changes)
 
     def _learns_from(self) -> str:
         if issubclass(self.storage_type, OnPolicyStorage):

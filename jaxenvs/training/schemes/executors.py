@@ -1,16 +1,16 @@
 """Executors of a scheme: one program, or a learner with workers."""
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Callable
 from time import perf_counter as _now
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import struct
 from jaxenvs.core import Environment
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy
@@ -33,7 +33,6 @@ from jaxenvs.training.seeds import Seeds
 from jaxenvs.training.sharded import ShardedTrain, shard
 from jaxenvs.training.train_program import Train
 from jaxenvs.training.types import LearnerState, Unroll, Weights
-from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import IndependentAgents, batch_of
 
 Metrics = dict[str, Any]  # numbers, or [S] for S seeds
@@ -85,8 +84,8 @@ class FusedExecutor(Executor):
         changes: dict[str, Any] = {"report_every": report_every}
         train, env = spec.train, spec.train.env
         if mesh is not None:  # `num_envs` of a scheme is the number per device
-            batch = cast("VectorizedEnv", batch_of(env))
-            batch = dataclasses.replace(batch, num_envs=batch.num_envs * mesh.size)
+            batch: Any = batch_of(env)
+            batch = struct.replace(batch, num_envs=batch.num_envs * mesh.size)
             env = env.with_env(batch) if isinstance(env, IndependentAgents) else batch
             changes |= {"env": env, "learners": 1, "algorithm": spec.algorithm}
         train = train.replace(**changes)
@@ -108,9 +107,8 @@ class FusedExecutor(Executor):
         if not isinstance(self.train, ShardedTrain):
             super().set_algorithm(algorithm)
             return
-        own, mesh = algorithm.per_device(self.train.mesh.size), self.train.mesh
-        part, batched = self.train.train.replace(algorithm=own), self.train.batched
-        self.train = ShardedTrain(train=part, batched=batched, mesh=mesh)
+        part = self.train.train.replace(algorithm=algorithm.per_device(self.train.mesh.size))
+        self.train = struct.replace(self.train, train=part)
         self.algorithm = algorithm
 
     def load_state(self, learner_state: LearnerState) -> None:

@@ -1,6 +1,5 @@
 """Hindsight experience replay, which replaces desired goals by goals that were achieved."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -91,7 +90,7 @@ class HindsightReplay(ReplayStorage):
             )
         limit = self.time_limit or _outermost(layers, "time_limit")
         limit = limit if isinstance(limit, int) else None  # an array has one limit per instance
-        return dataclasses.replace(self, **found, time_limit=limit)  # pyright: ignore[reportType]
+        return struct.replace(self, **found, time_limit=limit)
 
     def init(self, transition: Transition) -> HindsightState:
         """Returns an empty memory; raises `TrainingError` if a field does not fit."""
