@@ -1,4 +1,14 @@
-"""Immutable pytree dataclasses whose fields are either leaves or static."""
+"""Immutable pytree dataclasses whose fields are either leaves or static.
+
+There are three kinds of records:
+
+- What users configure is a `pytree_dataclass`: environments, batches, algorithms. Fields may be
+  static, misspelled arguments have errors of their own, and instances compare by value.
+- What programs carry from step to step is a `chex.dataclass(frozen=True)`: states, timesteps,
+  memories. All fields are leaves, and arguments have names.
+- What functions pass to each other within a step, or callers unpack, is a `NamedTuple`: contacts of
+  a physics engine, results in the form of another library.
+"""
 
 import dataclasses
 import functools
