@@ -454,9 +454,19 @@ def _name(case):
     return case.__name__ if isinstance(case, type) else type(case).__name__
 
 
-def failures_of(env: Any) -> str:
+NEED_A_RUN = (
+    InfiniteReward,
+    Outside,
+    NotANumber,
+    DrawsInACallback,
+    LooksAtTheBatch,
+    KnowsItsResetBatch,
+)
+
+
+def failures_of(env: Any, **options: Any) -> str:
     with pytest.raises(EnvironmentCheckError) as caught:
-        check_env(env, num_steps=32)
+        check_env(env, num_steps=32, **options)
     return str(caught.value)
 
 
@@ -464,7 +474,8 @@ def failures_of(env: Any) -> str:
     ("env", "check", "says"), every_nth(2, BROKEN), ids=[_name(env) for env, _, _ in BROKEN]
 )
 def test_a_broken_environment_is_reported(env, check, says):
-    entries = failures_of(env).replace("\n      ", " ").split("\n  ")
+    failures = failures_of(env, quick=not isinstance(env, NEED_A_RUN))
+    entries = failures.replace("\n      ", " ").split("\n  ")
     assert any(entry.startswith(f"[{check}] ") and re.search(says, entry) for entry in entries), (
         entries
     )
@@ -489,6 +500,15 @@ def test_a_broken_environment_is_reported(env, check, says):
 )
 def test_a_valid_environment_passes(env):
     assert check_env(env, num_steps=32) is None
+
+
+def test_a_quick_check_compiles_and_runs_nothing(caplog):
+    jax.random.key(0), jax.random.key(1)  # compiled here if not before
+    with jax.log_compiles():
+        assert all(check_env(make(), quick=True) is None for make in NEED_A_RUN)
+        assert not [each for each in caplog.messages if "XLA compilation" in each]
+        jax.jit(lambda x: x + 3)(jnp.float32(0))
+    assert [each for each in caplog.messages if "XLA compilation" in each]
 
 
 def test_all_failures_are_reported_at_once():
