@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers.transform import Transform, TransformedVectorEnv, TransformedVectorState
-from jaxenvs.wrappers.vector import InstanceView
+from jaxenvs.wrappers.transform import Transform
 
 
 @chex.dataclass(frozen=True)
@@ -54,8 +53,13 @@ class RecordEpisodeStatistics(Transform):
         # A finished instance keeps returning its last timestep. Only a wrapper outside the
         # instances can tell the step that ended the episode from the steps after it.
         if batch.autoreset_mode == "disabled":
-            return _RecordedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
+            return cls.wrap_whole(batch, *args, **kwargs)
         return super().wrap_batch(batch, *args, **kwargs)
+
+    def frozen(self, timestep: TimeStep) -> TimeStep:
+        name = f"{self.stats_key}_finished"
+        info = {**timestep.info, name: jnp.zeros_like(timestep.info[name])}
+        return super().frozen(timestep).replace(info=info, final_info=info)
 
     def on_reset(self, timestep: TimeStep) -> tuple[EpisodeStatisticsMemory, TimeStep]:
         memory = EpisodeStatisticsMemory(
@@ -85,19 +89,3 @@ class RecordEpisodeStatistics(Transform):
                 '  Use a different name, such as stats_key="clipped".'
             )
         return timestep.replace(info={**timestep.info, **record})
-
-
-@struct.pytree_dataclass
-class _RecordedVectorEnv(TransformedVectorEnv):
-    """A batch with autoreset disabled that sets `episode_finished` only once per episode."""
-
-    def step(
-        self, state: TransformedVectorState, action: Any, key: chex.PRNGKey
-    ) -> tuple[TransformedVectorState, TimeStep]:
-        was_finished = state.last.done
-        state, timestep = super().step(state, action, key)
-        wrapper = self.wrapper
-        assert isinstance(wrapper, RecordEpisodeStatistics)
-        name = f"{wrapper.stats_key}_finished"
-        info = {**timestep.info, name: timestep.info[name] & ~was_finished}
-        return state, timestep.replace(info=info, final_info=info)

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.core import TimeStep, VectorEnv, Wrapper
+from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
-from jaxenvs.struct import select
 from jaxenvs.wrappers._checks import check_single_agent, wrapped_box
 from jaxenvs.wrappers.statistics import RunningStatistics
-from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, shard_like
+from jaxenvs.wrappers.vector import BatchWrapper
 
 # The initial weight of mean 0 and variance 1, as in Gymnasium. It keeps the variance above 0 after
 # the first value.
@@ -23,24 +22,23 @@ _PRIOR_COUNT = 1e-4
 
 @chex.dataclass(frozen=True)
 class NormalizeState:
-    """The state of one environment, or of a batch that shares the statistics."""
+    """The state of one environment. That of a batch is a `WrappedVectorState`."""
 
     inner: chex.ArrayTree  # the wrapped state
     statistics: RunningStatistics
-    memory: Any = None  # float32[] or [N], NormalizeReward: the discounted return so far
-    last: Any = None  # for batches, see `WrappedVectorEnv._last_for_state`
+    memory: Any  # float32[], NormalizeReward: the discounted return so far
 
 
-class _Normalize(Wrapper[NormalizeState]):
+class _Normalize(BatchWrapper[NormalizeState]):
     """A wrapper with running statistics in its state, which wraps a batch as a whole.
 
     A subclass has the fields `epsilon`, `statistics` and `update_running_mean`. It defines
-    `_on_reset` and `_on_step` for batches; a single environment is treated as a batch of one.
+    `on_batch_reset` and `on_batch_step`; a single environment is treated as a batch of one.
     """
 
     @classmethod
     def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
-        return NormalizedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
+        return cls.wrap_whole(batch, *args, **kwargs)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,51 +52,24 @@ class _Normalize(Wrapper[NormalizeState]):
                 " the square roots of small variances are NaN."
             )
 
-    def _initial_statistics(self) -> RunningStatistics:
-        """Returns the statistics that `reset` starts from."""
-        raise NotImplementedError
-
-    def _on_reset(
-        self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
-    ) -> tuple[RunningStatistics, Any, TimeStep]:
-        """Maps a timestep from `reset` and returns new memory; `mask` marks the rows that count."""
-        raise NotImplementedError
-
-    def _on_step(
-        self,
-        statistics: RunningStatistics,
-        memory: Any,
-        timestep: TimeStep,
-        acted: jax.Array | None = None,
-        shown: jax.Array | None = None,
-    ) -> tuple[RunningStatistics, Any, TimeStep]:
-        """Maps a timestep from `step`.
-
-        Args:
-            statistics: the statistics before the step.
-            memory: the memory before the step, [N, ...].
-            timestep: the timestep from the wrapped environment, [N, ...].
-            acted: bool[N], the instances that took an action: those that were not already
-                finished. None for all.
-            shown: bool[N], the instances with a new observation: those that do not stay
-                finished. None for all.
-        """
-        raise NotImplementedError
+    def on_batch_autoreset(
+        self, raw: TimeStep, memory: Any, timestep: TimeStep
+    ) -> tuple[Any, TimeStep]:
+        del raw  # its observations are a part of `timestep`
+        return jax.tree.map(jnp.zeros_like, memory), timestep
 
     def inner(self, state: NormalizeState) -> Any:
         return state.inner
 
     def reset(self, key: chex.PRNGKey) -> tuple[NormalizeState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        return self._from_batch_of_one(
-            inner, *self._on_reset(self._initial_statistics(), _add_batch_axis(timestep))
-        )
+        return self._from_batch_of_one(inner, *self.on_batch_reset(None, _add_batch_axis(timestep)))
 
     def step(
         self, state: NormalizeState, action: Any, key: chex.PRNGKey
     ) -> tuple[NormalizeState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
-        mapped = self._on_step(
+        mapped = self.on_batch_step(
             state.statistics, _add_batch_axis(state.memory), _add_batch_axis(timestep)
         )
         return self._from_batch_of_one(inner, *mapped)
@@ -150,15 +121,14 @@ class NormalizeObservation(_Normalize):
         box = wrapped_box(self, "observation_space")
         return Box(-np.inf, np.inf, box.shape, np.float32)
 
-    def _initial_statistics(self) -> RunningStatistics:
-        return _statistics_of_shape(self, self.observation_space.shape)
-
-    def _on_reset(
-        self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
+    def on_batch_reset(
+        self, statistics: Any, timestep: TimeStep, mask: jax.Array | None = None
     ) -> tuple[RunningStatistics, None, TimeStep]:
-        return self._on_step(statistics, None, timestep, shown=mask)
+        if statistics is None:
+            statistics = _statistics_of_shape(self, self.observation_space.shape)
+        return self.on_batch_step(statistics, None, timestep, shown=mask)
 
-    def _on_step(
+    def on_batch_step(
         self,
         statistics: RunningStatistics,
         memory: None,
@@ -207,15 +177,14 @@ class NormalizeReward(_Normalize):
     statistics: RunningStatistics | None = None
     update_running_mean: bool = struct.static(True)
 
-    def _initial_statistics(self) -> RunningStatistics:
-        return _statistics_of_shape(self, ())
-
-    def _on_reset(
-        self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
+    def on_batch_reset(
+        self, statistics: Any, timestep: TimeStep, mask: jax.Array | None = None
     ) -> tuple[RunningStatistics, jax.Array, TimeStep]:
+        del mask  # the rewards of resets do not count
+        statistics = _statistics_of_shape(self, ()) if statistics is None else statistics
         return statistics, jnp.zeros_like(timestep.reward), timestep
 
-    def _on_step(
+    def on_batch_step(
         self,
         statistics: RunningStatistics,
         memory: jax.Array,
@@ -228,55 +197,7 @@ class NormalizeReward(_Normalize):
         if self.update_running_mean:
             statistics = statistics.update(discounted_return.astype(jnp.float32), acted)
         scale = jax.lax.rsqrt(statistics.variance + self.epsilon).astype(reward.dtype)
-        over = timestep.done if acted is None else timestep.done | ~acted
-        memory = jnp.where(over, jnp.zeros_like(reward), discounted_return)
-        return statistics, memory, timestep.replace(reward=reward * scale)
-
-
-@struct.pytree_dataclass
-class NormalizedVectorEnv(WrappedVectorEnv):
-    """A batch inside a normalizing wrapper, with one set of statistics for all instances."""
-
-    wrapper: _Normalize
-
-    def reset(self, key: chex.PRNGKey) -> tuple[NormalizeState, TimeStep]:
-        inner, timestep = self.env.reset(key)
-        return self._make_outputs(
-            inner, *self.wrapper._on_reset(self.wrapper._initial_statistics(), timestep)
-        )
-
-    def reset_where(
-        self, mask: jax.Array, state: NormalizeState, timestep: TimeStep, key: chex.PRNGKey
-    ) -> tuple[NormalizeState, TimeStep]:
-        inner, fresh = self._reset_inner_where(mask, state.inner, key)
-        mask = shard_like(state.inner, jnp.asarray(mask))
-        statistics, memory, fresh = self.wrapper._on_reset(state.statistics, fresh, mask)
-        memory, timestep = select(mask, (memory, fresh), (state.memory, timestep))
-        return self._make_outputs(inner, statistics, memory, timestep)
-
-    def step(
-        self, state: NormalizeState, action: Any, key: chex.PRNGKey
-    ) -> tuple[NormalizeState, TimeStep]:
-        inner, timestep = self.env.step(state.inner, action, key)
-        rows: dict[str, jax.Array] = {}
-        if self.autoreset_mode == "next_step":
-            rows = {"acted": ~state.last}
-        elif self.autoreset_mode == "disabled":
-            rows = dict.fromkeys(("acted", "shown"), ~state.last.done)
-        statistics, memory, timestep = self.wrapper._on_step(
-            state.statistics, state.memory, timestep, **rows
-        )
-        if self.autoreset_mode == "disabled":
-            frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
-            timestep = select(state.last.done, frozen, timestep)
-        return self._make_outputs(inner, statistics, memory, timestep)
-
-    def _make_outputs(
-        self, inner: Any, statistics: RunningStatistics, memory: Any, timestep: TimeStep
-    ) -> tuple[NormalizeState, TimeStep]:
-        last = self._last_for_state(timestep)
-        state = NormalizeState(inner=inner, statistics=statistics, memory=memory, last=last)
-        return state, timestep
+        return statistics, discounted_return, timestep.replace(reward=reward * scale)
 
 
 def _add_batch_axis(tree: chex.ArrayTree) -> Any:

@@ -13,14 +13,15 @@ from jaxenvs import keys, prng, struct
 from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.multi_agent import MultiAgentTimeStep
 from jaxenvs.spaces import Dict, Space
-from jaxenvs.struct import select
 from jaxenvs.wrappers._checks import check_single_agent
 from jaxenvs.wrappers.vector import (
+    BatchWrapper,
     InstanceView,
     View,
     WrappedVectorEnv,
+    WrappedVectorState,
+    batch_inside,
     map_instances,
-    shard_like,
 )
 
 
@@ -32,7 +33,7 @@ class TransformState:
     memory: chex.ArrayTree  # the wrapper's memory of the current episode, None without memory
 
 
-class Transform(Wrapper[TransformState]):
+class Transform(BatchWrapper[TransformState]):
     """A wrapper that maps actions and timesteps and does not affect when episodes start or end.
 
     A subclass overrides the methods it needs. Each describes a single instance:
@@ -79,7 +80,7 @@ class Transform(Wrapper[TransformState]):
     def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
         # Wrap the instances if possible: then their resets also reset the memory, which is cheaper.
         if type(batch).wrap_instances is VectorEnv.wrap_instances:
-            return TransformedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
+            return cls.wrap_whole(batch, *args, **kwargs)
         return super().wrap_batch(batch, *args, **kwargs)
 
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
@@ -109,6 +110,47 @@ class Transform(Wrapper[TransformState]):
         inner, timestep = self.env.step(state.inner, action, key)
         memory, timestep = self.on_step(memory, timestep)
         return TransformState(inner=inner, memory=memory), timestep
+
+    # The following methods are for a batch whose instances are not accessible. They have nothing in
+    # common, so there are no statistics.
+
+    def on_batch_reset(
+        self, statistics: None, timestep: TimeStep, mask: jax.Array | None = None
+    ) -> tuple[None, Any, TimeStep]:
+        del mask  # rows do not depend on each other
+        return statistics, *_map_timesteps(lambda each: self.on_reset(each), timestep)
+
+    def on_batch_action(
+        self, state: WrappedVectorState, action: Any, key: chex.PRNGKey
+    ) -> tuple[Any, Any]:
+        return map_instances(
+            lambda memory, action, key: self.on_action(memory, action, _wrapper_key(self, key)),
+            state.memory,
+            jax.tree.map(jnp.asarray, action),
+            _instance_keys(key, batch_inside(self).num_envs),
+            like=state.inner,
+        )
+
+    def on_batch_step(
+        self,
+        statistics: None,
+        memory: Any,
+        timestep: TimeStep,
+        acted: jax.Array | None = None,
+        shown: jax.Array | None = None,
+    ) -> tuple[None, Any, TimeStep]:
+        del acted, shown  # rows do not depend on each other
+        # Where an episode ended, observation and info belong to the next one.
+        ended = timestep.replace(observation=timestep.final_observation, info=timestep.final_info)
+        return statistics, *_map_timesteps(
+            lambda memory, each: self.on_step(memory, each), ended, memory
+        )
+
+    def on_batch_autoreset(
+        self, raw: TimeStep, memory: Any, timestep: TimeStep
+    ) -> tuple[Any, TimeStep]:
+        del memory, timestep  # of the episode before
+        return self.on_batch_reset(None, _as_reset_timestep(raw))[1:]
 
 
 class AgentView(View):
@@ -213,84 +255,13 @@ def _count_transforms(env: Any) -> int:
     return is_transform + (0 if inside is None else _count_transforms(inside))
 
 
-@chex.dataclass(frozen=True)
-class TransformedVectorState:
-    """The state of a `TransformedVectorEnv`."""
-
-    inner: chex.ArrayTree  # the state of the wrapped VectorEnv
-    memory: chex.ArrayTree  # [N, ...]
-    last: Any  # see `WrappedVectorEnv._last_for_state`
-
-
-@struct.pytree_dataclass
-class TransformedVectorEnv(WrappedVectorEnv):
-    """A batch inside a transform, for a `VectorEnv` whose instances are not accessible."""
-
-    wrapper: Transform
-
-    def reset(self, key: chex.PRNGKey) -> tuple[TransformedVectorState, TimeStep]:
-        inner, timestep = self.env.reset(key)
-        memory, timestep = self._map_first(timestep)
-        return self._make_state(inner, memory, timestep), timestep
-
-    def reset_where(
-        self, mask: jax.Array, state: TransformedVectorState, timestep: TimeStep, key: chex.PRNGKey
-    ) -> tuple[TransformedVectorState, TimeStep]:
-        inner, fresh = self._reset_inner_where(mask, state.inner, key)
-        mask = shard_like(state.inner, jnp.asarray(mask))
-        memory, timestep = select(mask, self._map_first(fresh), (state.memory, timestep))
-        return self._make_state(inner, memory, timestep), timestep
-
-    def step(
-        self, state: TransformedVectorState, action: Any, key: chex.PRNGKey
-    ) -> tuple[TransformedVectorState, TimeStep]:
-        memory, action = map_instances(
-            lambda memory, action, key: self.wrapper.on_action(
-                memory, action, _wrapper_key(self.wrapper, key)
-            ),
-            state.memory,
-            jax.tree.map(jnp.asarray, action),
-            _instance_keys(key, self.num_envs),
-            like=state.inner,
-        )
-        inner, timestep = self.env.step(state.inner, action, key)
-        raw = timestep  # where an episode ended, observation and info belong to the next one
-        memory, timestep = self._map_hook(
-            lambda memory, timestep: self.wrapper.on_step(memory, timestep),
-            timestep.replace(observation=timestep.final_observation, info=timestep.final_info),
-            memory,
-        )
-        if self.autoreset_mode == "same_step":
-            new_memory, first = self._map_first(_as_reset_timestep(raw))
-            memory, observation, info = select(
-                timestep.done,
-                (new_memory, first.observation, first.info),
-                (memory, timestep.observation, timestep.info),
-            )
-            timestep = timestep.replace(observation=observation, info=info)
-        elif self.autoreset_mode == "next_step":
-            first = self._map_first(_as_reset_timestep(raw))
-            memory, timestep = select(state.last, first, (memory, timestep))
-        else:
-            frozen = state.last.replace(reward=jax.tree.map(jnp.zeros_like, timestep.reward))
-            memory, timestep = select(state.last.done, (state.memory, frozen), (memory, timestep))
-        return self._make_state(inner, memory, timestep), timestep
-
-    def _map_first(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        return self._map_hook(lambda timestep: self.wrapper.on_reset(timestep), timestep)
-
-    def _map_hook(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
-        """Maps `hook` over all instances and sets the final fields to the mapped result."""
-        given = timestep.replace(final_observation=None, final_info=None)
-        memory, timestep = map_instances(hook, *memory, given, like=given)
-        return memory, timestep.replace(
-            final_observation=timestep.observation, final_info=timestep.info
-        )
-
-    def _make_state(self, inner: Any, memory: Any, timestep: TimeStep) -> TransformedVectorState:
-        return TransformedVectorState(
-            inner=inner, memory=memory, last=self._last_for_state(timestep)
-        )
+def _map_timesteps(hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
+    """Maps `hook` over all instances and sets the final fields to the mapped result."""
+    given = timestep.replace(final_observation=None, final_info=None)
+    memory, timestep = map_instances(hook, *memory, given, like=given)
+    return memory, timestep.replace(
+        final_observation=timestep.observation, final_info=timestep.info
+    )
 
 
 def _as_reset_timestep(timestep: TimeStep) -> TimeStep:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import chex
 import jax
@@ -19,6 +19,9 @@ from jaxenvs.core import (
 )
 from jaxenvs.parameters import check_numbers
 from jaxenvs.spaces import Space
+from jaxenvs.struct import select
+
+S = TypeVar("S")
 
 
 class View(Environment[Any]):
@@ -80,15 +83,96 @@ class OuterVectorEnv(VectorEnv[Any]):
         self.env.close()
 
 
-@struct.pytree_dataclass
-class WrappedVectorEnv(OuterVectorEnv):
-    """A `VectorEnv` that is wrapped as a whole.
+class BatchWrapper(Wrapper[S]):
+    """A wrapper that can wrap a `VectorEnv` as a whole.
 
-    The field `wrapper` is a wrapper around an `InstanceView` of the wrapped `VectorEnv`. A subclass
-    defines `reset`, `step` and `reset_where`. Its state has a field `inner`, the wrapped state.
+    Its environment is then an `InstanceView`, and the methods below map what goes into and comes
+    out of the batch. Each leaf has a leading [N] axis, except those of `statistics`, which all
+    instances share.
     """
 
-    wrapper: Wrapper
+    @classmethod
+    def wrap_whole(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
+        """Wraps `batch` as a whole. A subclass calls it in `wrap_batch`."""
+        return WrappedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
+
+    def on_batch_reset(
+        self, statistics: Any, timestep: TimeStep, mask: jax.Array | None = None
+    ) -> tuple[Any, Any, TimeStep]:
+        """Maps a timestep from `reset`. Returns statistics, memory, and the timestep.
+
+        Args:
+            statistics: the statistics before the reset; None to start them.
+            timestep: the timestep from the wrapped batch.
+            mask: bool[N], the rows that count; None for all.
+        """
+        raise NotImplementedError
+
+    def on_batch_action(
+        self, state: "WrappedVectorState", action: Any, key: chex.PRNGKey
+    ) -> tuple[Any, Any]:
+        """Maps actions before a step. Returns the memory and the actions."""
+        del key  # for subclasses
+        return state.memory, action
+
+    def on_batch_step(
+        self,
+        statistics: Any,
+        memory: Any,
+        timestep: TimeStep,
+        acted: jax.Array | None = None,
+        shown: jax.Array | None = None,
+    ) -> tuple[Any, Any, TimeStep]:
+        """Maps a timestep from `step`. Returns statistics, memory, and the timestep.
+
+        Args:
+            statistics: the statistics before the step.
+            memory: the memory before the step.
+            timestep: the timestep from the wrapped batch.
+            acted: bool[N], the instances that took an action: those that were not already
+                finished. None for all.
+            shown: bool[N], the instances with a new observation: those that do not stay
+                finished. None for all.
+        """
+        raise NotImplementedError
+
+    def on_batch_autoreset(
+        self, raw: TimeStep, memory: Any, timestep: TimeStep
+    ) -> tuple[Any, TimeStep]:
+        """Returns memory and timestep for instances that began an episode in a step.
+
+        Args:
+            raw: the timestep from the wrapped batch.
+            memory: the memory from `on_batch_step`.
+            timestep: the timestep from `on_batch_step`.
+        """
+        raise NotImplementedError
+
+    def frozen(self, timestep: TimeStep) -> TimeStep:
+        """Returns what instances go on to return after they finished with `timestep`."""
+        return timestep.replace(reward=jax.tree.map(jnp.zeros_like, timestep.reward))
+
+
+@chex.dataclass(frozen=True)
+class WrappedVectorState:
+    """The state of a `WrappedVectorEnv`."""
+
+    inner: chex.ArrayTree  # the state of the wrapped batch
+    statistics: Any  # of all instances together; None if the wrapper has none
+    memory: chex.ArrayTree  # [N, ...], what the wrapper remembers of the current episodes
+    # What the next step needs to know of the last one: its timestep with "disabled", the finished
+    # flags, bool[N], with "next_step", and None with "same_step".
+    last: Any
+
+
+@struct.pytree_dataclass
+class WrappedVectorEnv(OuterVectorEnv):
+    """A `VectorEnv` that is wrapped as a whole, in every mode of autoreset.
+
+    The field `wrapper` is around an `InstanceView` of the wrapped `VectorEnv`.
+    """
+
+    wrapper: BatchWrapper
 
     def __post_init__(self) -> None:
         check_numbers(self.wrapper)
@@ -96,9 +180,7 @@ class WrappedVectorEnv(OuterVectorEnv):
     @property
     def env(self) -> VectorEnv:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The wrapped `VectorEnv`."""
-        instance = self.wrapper.env
-        assert isinstance(instance, InstanceView)
-        return instance.vector_env
+        return batch_inside(self.wrapper)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -125,28 +207,66 @@ class WrappedVectorEnv(OuterVectorEnv):
     def render(self, state: Any, index: int = 0) -> jax.Array:
         return self.env.render(state.inner, index)
 
-    def _reset_inner_where(
-        self, mask: jax.Array, inner: Any, key: chex.PRNGKey
-    ) -> tuple[Any, TimeStep]:
-        """Resets instances of the wrapped `VectorEnv` where `mask` is true.
+    def reset(self, key: chex.PRNGKey) -> tuple[WrappedVectorState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return self._outputs(inner, *self.wrapper.on_batch_reset(None, timestep))
 
-        Rows of the timestep where `mask` is false are meaningless.
-        """
+    def reset_where(
+        self, mask: jax.Array, state: WrappedVectorState, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[WrappedVectorState, TimeStep]:
         # The caller's timestep is already mapped and may have a different tree structure, so pass
-        # zeros instead.
+        # zeros instead. Rows of the result where `mask` is false are meaningless.
         shape = jax.eval_shape(self.env.reset, key)[1]
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        return self.env.reset_where(mask, inner, blank, key)
+        inner, fresh = self.env.reset_where(mask, state.inner, blank, key)
+        mask = shard_like(state.inner, jnp.asarray(mask))
+        statistics, memory, fresh = self.wrapper.on_batch_reset(state.statistics, fresh, mask)
+        memory, timestep = select(mask, (memory, fresh), (state.memory, timestep))
+        return self._outputs(inner, statistics, memory, timestep)
 
-    def _last_for_state(self, timestep: TimeStep) -> Any:
-        """Returns what the next step needs to know about this timestep.
+    def step(
+        self, state: WrappedVectorState, action: Any, key: chex.PRNGKey
+    ) -> tuple[WrappedVectorState, TimeStep]:
+        wrapper, mode, last = self.wrapper, self.autoreset_mode, state.last
+        memory, action = wrapper.on_batch_action(state, action, key)
+        inner, raw = self.env.step(state.inner, action, key)
+        acted = shown = None
+        if mode == "next_step":
+            acted = ~last
+        elif mode == "disabled":
+            acted = shown = ~last.done
+        statistics, *mapped = wrapper.on_batch_step(state.statistics, memory, raw, acted, shown)
+        if mode == "disabled":
+            kept = (state.memory, wrapper.frozen(last))
+            memory, timestep = select(last.done, kept, tuple(mapped))
+        elif mode == "next_step":
+            begun = wrapper.on_batch_autoreset(raw, *mapped)
+            memory, timestep = select(last, begun, tuple(mapped))
+        else:
+            memory, timestep = mapped
+            new_memory, first = wrapper.on_batch_autoreset(raw, memory, timestep)
+            memory, observation, info = select(
+                timestep.done,
+                (new_memory, first.observation, first.info),
+                (memory, timestep.observation, timestep.info),
+            )
+            timestep = timestep.replace(observation=observation, info=info)
+        return self._outputs(inner, statistics, memory, timestep)
 
-        This is the timestep itself with "disabled", the finished flags, bool[N], with "next_step",
-        and None with "same_step".
-        """
-        return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[
-            self.autoreset_mode
-        ]
+    def _outputs(
+        self, inner: Any, statistics: Any, memory: Any, timestep: TimeStep
+    ) -> tuple[WrappedVectorState, TimeStep]:
+        lasts = {"same_step": None, "next_step": timestep.done, "disabled": timestep}
+        last = lasts[self.autoreset_mode]
+        state = WrappedVectorState(inner=inner, statistics=statistics, memory=memory, last=last)
+        return state, timestep
+
+
+def batch_inside(wrapper: Wrapper) -> VectorEnv:
+    """Returns the `VectorEnv` that `wrapper` wraps as a whole."""
+    instance = wrapper.env
+    assert isinstance(instance, InstanceView)
+    return instance.vector_env
 
 
 def shard_like(reference: chex.ArrayTree, tree: chex.ArrayTree) -> Any:
