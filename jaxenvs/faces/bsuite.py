@@ -28,7 +28,7 @@ from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import ParameterError, WrapperError, check_integer, closest, missing_extra
 from jaxenvs.factory import make
 from jaxenvs.vector.vectorize import vectorize
-from jaxenvs.wrappers.vector import InstanceView, View, WrappedVectorEnv
+from jaxenvs.wrappers.vector import OuterVectorEnv
 
 Row = dict[str, float]  # a line of bsuite's records: column -> number
 S = TypeVar("S")
@@ -102,58 +102,47 @@ class RecordedState:
     records: Records
 
 
-class RecordBsuite(View, Wrapper[RecordedState]):
+@struct.pytree_dataclass
+class RecordBsuite(OuterVectorEnv):
     """Records episodes in the state of a batch, for bsuite's scores.
 
     Wrap a batch: `vectorize(env, 1).wrap(RecordBsuite, "catch")`. The `env` is a setting of the
     experiment. The records are complete after `num_episodes` episodes of all instances together;
-    None takes bsuite's number. `records_of` finds them in the state.
+    None takes bsuite's number. `records_of` finds them in the state, a `RecordedState`.
 
     Raises:
         WrapperError: there is no such experiment, or the batch is not one of its settings with
             autoreset mode "same_step".
     """
 
+    env: VectorEnv
     experiment: str = struct.static()
     num_episodes: int | None = struct.static(None)
 
-    @classmethod
-    def wrap_batch(
-        cls, batch: VectorEnv, experiment: str, num_episodes: int | None = None
-    ) -> "RecordedVectorEnv":
-        check_experiment(experiment)
-        if batch.autoreset_mode != "same_step":
-            raise WrapperError(
-                f'RecordBsuite got a batch with autoreset_mode="{batch.autoreset_mode}"; it takes'
-                ' "same_step".'
-            )
-        if num_episodes is None:
-            num_episodes = EXPERIMENTS[experiment].num_episodes
-        check_integer(WrapperError, "RecordBsuite got num_episodes", num_episodes)
-        batch = batch.wrap_instances(functools.partial(_count_inside, experiment=experiment))
-        return RecordedVectorEnv(cls(InstanceView(batch), experiment, num_episodes))
-
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.env, InstanceView):
+        check_experiment(self.experiment)
+        if not isinstance(self.env, VectorEnv):
             raise WrapperError(
                 "RecordBsuite got a single environment, which forgets its episodes when it is"
                 " reset.  Wrap a batch: vectorize(env, 1).wrap(RecordBsuite, ...)."
             )
-
-
-@struct.pytree_dataclass
-class RecordedVectorEnv(WrappedVectorEnv):
-    """A batch inside `RecordBsuite`. Its state is a `RecordedState`."""
-
-    wrapper: RecordBsuite
+        if self.autoreset_mode != "same_step":
+            raise WrapperError(
+                f'RecordBsuite got a batch with autoreset_mode="{self.autoreset_mode}"; it takes'
+                ' "same_step".'
+            )
+        if self.num_episodes is None:
+            object.__setattr__(self, "num_episodes", EXPERIMENTS[self.experiment].num_episodes)
+        check_integer(WrapperError, "RecordBsuite got num_episodes", self.num_episodes)
+        count = functools.partial(_count_inside, experiment=self.experiment)
+        object.__setattr__(self, "env", self.env.wrap_instances(count))
 
     def reset(self, key: chex.PRNGKey) -> tuple[RecordedState, TimeStep]:
         inner, timestep = self.env.reset(key)
         sums, timestep = _take_sums(timestep)
-        last = recorded_episodes(self.wrapper.num_episodes)[-1]  # pyright: ignore[reportArgumentType]
+        num_episodes: Any = self.num_episodes
         records = Records(
-            table=jnp.zeros((last, sums.shape[1]), jnp.float32),
+            table=jnp.zeros((recorded_episodes(num_episodes)[-1], sums.shape[1]), jnp.float32),
             episodes=jnp.int32(0),
             running=jnp.zeros_like(sums),
         )
@@ -175,6 +164,9 @@ class RecordedVectorEnv(WrappedVectorEnv):
             running=jnp.where(done[:, None], 0.0, sums),
         )
         return RecordedState(inner=inner, records=records), timestep
+
+    def render(self, state: RecordedState, index: int = 0) -> jax.Array:
+        return self.env.render(state.inner, index)
 
 
 class _CountSteps(Wrapper[Any]):
@@ -198,6 +190,8 @@ class _CountSteps(Wrapper[Any]):
 
 def _count_inside(env: Environment, experiment: str) -> Environment:
     """Puts `_CountSteps` inside of all wrappers, where the rewards are the original ones."""
+    if isinstance(env, _CountSteps):  # of a batch with other parameters
+        return env
     if not isinstance(env, Wrapper):
         return _CountSteps(env, experiment)
     return env.replace(env=_count_inside(env.env, experiment))
@@ -228,7 +222,7 @@ def recorded_episodes(num_episodes: int) -> np.ndarray:
 
 
 def records_of(state: chex.ArrayTree) -> Records:
-    """Returns the records in a state that contains the state of a `RecordedVectorEnv`."""
+    """Returns the records in a state that contains the state of a `RecordBsuite`."""
 
     def is_records(node: Any) -> bool:
         return isinstance(node, Records)
@@ -361,10 +355,9 @@ def settings(
             raise ParameterError(
                 f"{experiment} got the number {number}; its settings have 0 to {count - 1}."
             )
-        env = make(f"bsuite/{experiment}/{number}")
+        env: Any = make(f"bsuite/{experiment}/{number}")
         if EXPERIMENTS[experiment].task == "bandit":
-            rewards = env.unwrapped.mapping  # pyright: ignore[reportAttributeAccessIssue]
-            env = env.replace(rewards=rewards, mapping_seed=0)
+            env = env.replace(rewards=env.unwrapped.mapping, mapping_seed=0)
         found.append((f"{experiment}/{number}", env))
     return found
 

@@ -66,15 +66,12 @@ class IndependentAgents(OuterVectorEnv):
         return self.env.num_envs * self._num_agents
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        return self.env.parameters
-
-    def replace(self, **changes: Any) -> Self:
-        return self.with_env(self.env.replace(**changes))
+    def agents(self) -> tuple[str, ...]:
+        return ()  # each is an instance
 
     def with_env(self, env: VectorEnv) -> Self:
         """Returns the agents of another batch of the same environment."""
-        return type(self)(env=env, agent_id=self.agent_id, central_critic=self.central_critic)
+        return struct.replace(self, env=env)
 
     @property
     def single_observation_space(self) -> spaces.Space:

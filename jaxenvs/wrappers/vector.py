@@ -63,7 +63,10 @@ class InstanceView(View):
 
 
 class OuterVectorEnv(VectorEnv[Any]):
-    """A `VectorEnv` around another one."""
+    """A `VectorEnv` around another one, which it passes on where a subclass does not.
+
+    Such a class wraps only batches: `vector_env.wrap(IndependentAgents)`.
+    """
 
     env: VectorEnv  # a subclass has it as a field or a property
 
@@ -78,6 +81,25 @@ class OuterVectorEnv(VectorEnv[Any]):
     @property
     def is_staggered(self) -> bool:
         return self.env.is_staggered
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.env.agents
+
+    @property
+    def single_observation_space(self) -> Space:
+        return self.env.single_observation_space
+
+    @property
+    def single_action_space(self) -> Space:
+        return self.env.single_action_space
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self.env.parameters
+
+    def replace(self, **changes: Any) -> Self:
+        return struct.replace(self, env=self.env.replace(**changes))
 
     def close(self) -> None:
         self.env.close()
@@ -181,10 +203,6 @@ class WrappedVectorEnv(OuterVectorEnv):
     def env(self) -> VectorEnv:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The wrapped `VectorEnv`."""
         return batch_inside(self.wrapper)
-
-    @property
-    def agents(self) -> tuple[str, ...]:
-        return self.env.agents
 
     @property
     def single_observation_space(self) -> Space:
