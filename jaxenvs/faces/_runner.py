@@ -14,7 +14,6 @@ from jaxenvs import _forks
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._action_converter import ActionConverter
-from jaxenvs.faces._host_device import host_device
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._programs import Programs, programs_for
 from jaxenvs.faces._seeds import parse_seeds
@@ -55,7 +54,7 @@ class BatchRunner:
         self.num_envs = env.num_envs
         self._state_device = device or jax.devices("cpu")[0]
         on_host = self._state_device.platform == "cpu"
-        self._device = host_device() if on_host else self._state_device
+        self._device = _host_device() if on_host else self._state_device
         self._validate = validate
         self._cast = _discrete_caster(env.single_observation_space, discrete_dtype)
         self._converter = ActionConverter(self.env, self._device, self._validate)
@@ -267,6 +266,23 @@ class BatchRunner:
                 "  Call step_wait or recv first.",
                 name,
             )
+
+
+@functools.cache
+def _host_device() -> jax.Device:
+    """Returns a CPU device that runs a program in the thread that calls it.
+
+    JAX's own CPU device hands all but the smallest programs to another thread. If other processes
+    keep the cores busy, it takes 50 us until that thread runs, ten times as long as a small step.
+
+    It is a device of its own: arrays have to be put on it, and from it on one of `jax.devices()`.
+    """
+    try:
+        from jaxlib import xla_client  # JAX has an option for whole processes only
+
+        return xla_client.make_cpu_client(asynchronous=False, num_devices=1).devices()[0]
+    except (ImportError, AttributeError, TypeError):  # it is not a public interface
+        return jax.devices("cpu")[0]
 
 
 def _discrete_caster(space: Space, dtype: Any) -> Callable[[Any], Any] | None:
