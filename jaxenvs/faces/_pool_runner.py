@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -11,12 +11,9 @@ import numpy as np
 from jaxenvs.errors import AlreadyPendingError, ClosedError, NothingPendingError, ParameterError
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._seeds import parse_seeds
-from jaxenvs.faces._single import info_row
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
-
-_POOL_INFOS = ("env_id", "elapsed_step", "restarted")  # the infos that a pool adds
 
 
 class PoolRunner:
@@ -82,30 +79,6 @@ class PoolRunner:
             SeedError: a seed is invalid, or the number of seeds is not N.
         """
         return parse_seeds(seed, self.num_envs, bits=63)
-
-
-def classic_pool_infos(
-    autoreset_mode: str, timestep: HostTimeStep
-) -> Callable[[], list[dict[str, Any]]]:
-    """Returns a function that makes one info per environment, as classic gym has them."""
-    infos, num_envs = timestep.info, len(timestep.terminated)
-    # Computed now, because the caller may write to the flags later.
-    done = timestep.terminated | timestep.truncated
-    truncated_only = timestep.truncated & ~timestep.terminated
-
-    def make() -> list[dict[str, Any]]:
-        rows = [info_row(infos, i) for i in range(num_envs)]
-        for i in np.flatnonzero(done).tolist():
-            final_observation = rows[i].pop("final_obs", None)
-            final_info = rows[i].pop("final_info", {})
-            if autoreset_mode == "same_step" and final_observation is not None:
-                # The other infos belong to the new episode, except those of the pool itself.
-                own = {name: rows[i][name] for name in _POOL_INFOS if name in rows[i]}
-                rows[i] = {**final_info, **own, "terminal_observation": final_observation}
-            rows[i]["TimeLimit.truncated"] = bool(truncated_only[i])
-        return rows
-
-    return make
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ needed: the spaces are Gymnasium's, which have the same methods.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import jax
@@ -17,11 +17,10 @@ import numpy as np
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import check_choice
 from jaxenvs.faces._host_timestep import HostTimeStep
-from jaxenvs.faces._lazy_infos import LazyInfoList
 from jaxenvs.faces._pickling import EzPickleMixin
-from jaxenvs.faces._pool_runner import PoolRunner, classic_pool_infos
+from jaxenvs.faces._pool_runner import PoolRunner
 from jaxenvs.faces._runner import BatchRunner
-from jaxenvs.faces._single import step_single, take_rows
+from jaxenvs.faces._single import info_row, step_single, take_rows
 from jaxenvs.faces._torch import output_converter
 from jaxenvs.faces.gym_vector_env import RENDER_FPS, GymVectorEnv
 from jaxenvs.rendering.window import Window, mosaic
@@ -30,6 +29,35 @@ if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
 
 RENDER_MODES = ("human", "rgb_array")
+_POOL_INFOS = ("env_id", "elapsed_step", "restarted")  # the infos that a pool adds
+
+
+class LazyInfoList(Sequence):
+    """A sequence of N dicts that is built on first access, because many callers never look."""
+
+    def __init__(self, length: int, make: Callable[[], list[dict[str, Any]]]) -> None:
+        self._length, self._make = length, make
+
+    @functools.cached_property
+    def _dicts(self) -> list[dict[str, Any]]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._dicts[index]
+
+    def __repr__(self) -> str:
+        return repr(self._dicts)
+
+    def __eq__(self, other: object) -> bool:
+        return self._dicts == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # like a list  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> Any:
+        return list, (self._dicts,)
 
 
 class _ClassicBase(EzPickleMixin):
@@ -50,7 +78,7 @@ class _ClassicBase(EzPickleMixin):
         spec: Any = None,
     ) -> None:
         self.render_mode = "human" if render_mode is None else _checked(render_mode)
-        self.spec = spec
+        self.spec = spec if isinstance(env, VectorEnv) else env.spec
         self._batch: Any
         self._runner: BatchRunner | PoolRunner
         self._to_output = output_converter(output)
@@ -60,7 +88,7 @@ class _ClassicBase(EzPickleMixin):
             self._infos_function: Any = lambda timestep: functools.partial(self._infos, timestep)
         else:
             self._batch, self._runner = env, PoolRunner(env)
-            self._infos_function = functools.partial(classic_pool_infos, env.autoreset_mode)
+            self._infos_function = functools.partial(_pool_infos, env.autoreset_mode)
         self._is_same_step = env.autoreset_mode == "same_step"
         self._seeds: list[int] | None = None
         self._window = Window(RENDER_FPS)
@@ -277,6 +305,28 @@ class ClassicEnv(_ClassicBase):
 
     def _select(self, batch: Any) -> Any:
         return batch[0]
+
+
+def _pool_infos(autoreset_mode: str, timestep: HostTimeStep) -> Callable[[], list[dict[str, Any]]]:
+    """Returns a function that makes one info per environment, as classic gym has them."""
+    infos, num_envs = timestep.info, len(timestep.terminated)
+    # Computed now, because the caller may write to the flags later.
+    done = timestep.terminated | timestep.truncated
+    truncated_only = timestep.truncated & ~timestep.terminated
+
+    def make() -> list[dict[str, Any]]:
+        rows = [info_row(infos, i) for i in range(num_envs)]
+        for i in np.flatnonzero(done).tolist():
+            final_observation = rows[i].pop("final_obs", None)
+            final_info = rows[i].pop("final_info", {})
+            if autoreset_mode == "same_step" and final_observation is not None:
+                # The other infos belong to the new episode, except those of the pool itself.
+                own = {name: rows[i][name] for name in _POOL_INFOS if name in rows[i]}
+                rows[i] = {**final_info, **own, "terminal_observation": final_observation}
+            rows[i]["TimeLimit.truncated"] = bool(truncated_only[i])
+        return rows
+
+    return make
 
 
 def _checked(mode: str) -> str:
