@@ -6,7 +6,7 @@ Ids of other libraries make pools of hosted environments, whose modules are impo
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import jax
 import numpy as np
@@ -35,6 +35,20 @@ if TYPE_CHECKING:
     from jaxenvs.bridge.jit import HostEnv
 
 _NO_LIMIT = 2**31 - 1  # the largest number of steps that environments count to
+
+# Options of native environments -> why others do not have them, and what to do instead.
+_NATIVE_ONLY = {
+    "wrappers": "are compiled into native environments; use Gymnasium's wrappers in an environment"
+    " function, or jaxenvs.wrappers around make_vec",
+    "device": "is where JAX runs, but these run on the host",
+    "batched": "names parameters of native environments; pass make_pool a list of functions",
+    "stagger": "works with native environments only",
+    "reset_chunk": "works with native environments only",
+    "output": "works with native environments only; gymnasium.wrappers.vector.NumpyToTorch(pool)"
+    " returns tensors",
+    "seed": "is an argument of reset here",
+    "autoreset_mode": "applies to a batch; pass num_envs",
+}
 
 
 def make(
@@ -178,7 +192,7 @@ def make_vec(
     """
     of_native: Any = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
     if is_hosted(id):
-        _check_no_native_options(id, **of_native)
+        check_no_native_options(PoolError, "make_vec", id, **of_native)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
         make(id, time_limit=time_limit, **params),
@@ -190,10 +204,25 @@ def make_vec(
     )
 
 
-def is_given(value: Any) -> bool:
-    """Returns whether an option has another value than its default."""
-    is_empty = isinstance(value, Sequence) and not value
-    return not is_empty and value is not None and value is not False and value != "numpy"
+def check_no_native_options(error: type[Exception], function: str, id: Any, **options: Any) -> None:
+    """Raises `error` if an option is given that only native environments support."""
+
+    def is_given(value: Any) -> bool:
+        is_empty = isinstance(value, Sequence) and not value
+        return not is_empty and value is not None and value is not False and value != "numpy"
+
+    given = {name: value for name, value in options.items() if is_given(value)}
+    if given:
+        values = ", ".join(f"{name}={value!r:.60}" for name, value in given.items())
+        reasons = "; ".join(f"{name} {_NATIVE_ONLY[name]}" for name in given)
+        raise error(
+            f"{function} got {values} for {id!s:.80}, which is not written in JAX: {reasons}."
+        )
+
+
+def is_native(id: Any) -> TypeGuard[str | Environment]:
+    """Returns whether `id` is an `Environment` or names one; an unknown id counts, too."""
+    return isinstance(id, Environment) or (isinstance(id, str) and not is_hosted(id))
 
 
 def is_hosted(id: Any) -> bool:
@@ -254,16 +283,6 @@ def _make_hosted(
         for pool in pools:
             pool.close()
         raise
-
-
-def _check_no_native_options(id: str, **given: Any) -> None:
-    names = [name for name, value in given.items() if is_given(value)]
-    if names:
-        raise PoolError(
-            f"make_vec got {', '.join(names)} for {id}, which is not written in JAX; these"
-            " arguments are for native ids only.  Omit them; to make different environments, pass"
-            " make_pool a list of functions."
-        )
 
 
 def _check_host_params(id: str, params: dict[str, Any]) -> None:

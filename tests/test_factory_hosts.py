@@ -109,8 +109,8 @@ def test_envpool_environment_is_used_as_a_native_pool():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"batched": ["gravity"]}, "batched for gymnasium.*not written in JAX"),
-        ({"stagger": True, "reset_chunk": 2}, "reset_chunk, stagger for"),
+        ({"batched": ["gravity"]}, "batched=.* for gymnasium.*not written in JAX"),
+        ({"stagger": True, "reset_chunk": 2}, "reset_chunk=2, stagger=True for"),
         ({"max_episode_steps": 3}, "calls it time_limit"),
         ({"copy": True}, "Omit copy"),
         ({"seed": 1}, "seeded by the key of reset"),

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import jax
 
+from jaxenvs._forks import check_not_forked
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import ParameterError, WrapperError, describe
 from jaxenvs.factory import make_from
@@ -46,7 +47,9 @@ def make_native_batch(
 
     Raises:
         WrapperError: a wrapper is not one of jaxenvs, or does not return a batch.
+        ForkError: JAX does not work in this process.
     """
+    check_not_forked()
     _check_wrappers(wrappers)
     with jax.default_device(device or jax.devices("cpu")[0]):  # where an engine has to run
         env: Any = make_single_agent(id, time_limit=time_limit, params=params)

@@ -12,7 +12,7 @@ from jaxenvs.errors import ParameterError
 from jaxenvs.faces._native import make_single_agent
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.factory import is_hosted
+from jaxenvs.factory import is_native
 
 
 def make_batch_for(
@@ -34,7 +34,7 @@ def make_batch_for(
     Raises:
         ParameterError: `num_envs` or an option is missing, not allowed or wrong.
     """
-    if is_hosted(env) or not isinstance(env, str | Environment | GymVectorEnv):
+    if not (isinstance(env, GymVectorEnv) or is_native(env)):
         raise ParameterError(
             f"{interface} got {env!r:.80}; expected the id of a native environment, an"
             " Environment, or a batch from make_gym.  For environments that are not written in"
@@ -77,7 +77,7 @@ def make_env_for(
         ParameterError: `env` is neither the id of a native environment nor an `Environment`, or
             it has several agents.
     """
-    if is_hosted(env) or not isinstance(env, str | Environment):
+    if not is_native(env):
         raise ParameterError(
             f"{interface} got {env!r:.80}; expected the id of a native environment or an"
             " Environment, which describes a single instance."

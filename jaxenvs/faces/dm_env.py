@@ -8,16 +8,15 @@ import jax
 import numpy as np
 
 from jaxenvs import spaces
-from jaxenvs._forks import check_not_forked
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import PoolError, missing_extra
+from jaxenvs.errors import ParameterError, PoolError, missing_extra
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._native import make_native_batch
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._pool_runner import PoolRunner
 from jaxenvs.faces._runner import BatchRunner, parse_device
 from jaxenvs.faces._single import step_single, take_rows
-from jaxenvs.factory import is_hosted
+from jaxenvs.factory import check_no_native_options, is_native
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -87,18 +86,22 @@ def make_dm(
     if dm_env is None:
         raise missing_extra("make_dm", "dm-env", "dm")
     is_single = num_envs is None
-    native_only = {"wrappers": wrappers, "device": device}
-    if is_hosted(id) or not isinstance(id, str | Environment):
-        return _make_hosted_dm(
+    if not is_native(id):
+        # Imported here because most programs need no pools.
+        from jaxenvs.faces._hosted import make_over_pool
+
+        check_no_native_options(ParameterError, "make_dm", id, wrappers=wrappers, device=device)
+        return make_over_pool(
+            "make_dm",
             id,
             num_envs,
-            seed=seed,
+            (DmVectorEnv, DmEnv),
             validate=validate,
             time_limit=time_limit,
-            params=params,
-            **native_only,
+            options=params,
+            defaults={"autoreset_mode": "next_step"},
+            seed=seed,
         )
-    check_not_forked()
     env = make_native_batch(
         id,
         1 if is_single else num_envs,
@@ -132,6 +135,12 @@ class _DmBase(EzPickleMixin, _Environment):
             )
             self._make_spec = spaces.to_dm_env
         else:
+            if env.autoreset_mode != "next_step":
+                raise PoolError(
+                    f'make_dm got {env!r} with autoreset_mode="{env.autoreset_mode}"; in dm_env, an'
+                    " episode starts with a step of its own.  Make it with"
+                    ' autoreset_mode="next_step".'
+                )
             self.runner, self._make_spec = PoolRunner(env), _spec_of_gymnasium_space
         self.runner.parse_seeds(seed)  # raises early
         self._seed = seed
@@ -292,42 +301,6 @@ class DmVectorEnv(_DmBase):
             step_type[restarted], self._continues[restarted] = 0, True
         discount = np.subtract(1, timestep.terminated, dtype=np.float32)
         return dm_env.TimeStep(step_type, timestep.reward, discount, timestep.observation)
-
-
-def _make_hosted_dm(
-    id: Any,
-    num_envs: int | None,
-    *,
-    seed: Any,
-    validate: Any,
-    time_limit: Any,
-    params: dict[str, Any],
-    **native_only: Any,
-) -> Any:
-    """Makes the result of `make_dm` for a pool, or for an id that is not native."""
-    # Imported here because most programs need no pools.
-    from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
-
-    check_no_native_options("make_dm", id, **native_only)
-    single = is_single("make_dm", id, num_envs)
-    defaults: dict[str, Any] = {"copy": True, "autoreset_mode": "next_step"}
-    if single:
-        num_envs, defaults["backend"] = 1, "serial"
-    options = {**params, "validate": None if validate is True else validate}
-    pool = get_or_make_pool(
-        "make_dm", id, num_envs, time_limit=time_limit, options=options, defaults=defaults
-    )
-    try:
-        if pool.autoreset_mode != "next_step":
-            raise PoolError(
-                f'make_dm got {pool!r} with autoreset_mode="{pool.autoreset_mode}"; in dm_env, an'
-                ' episode starts with a step of its own.  Make it with autoreset_mode="next_step".'
-            )
-        return (DmEnv if single else DmVectorEnv)(pool, seed=seed)
-    except BaseException:
-        if pool is not id:
-            pool.close()
-        raise
 
 
 def _spec_of_gymnasium_space(space: gymnasium.Space, name: str) -> Any:

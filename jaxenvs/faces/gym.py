@@ -8,7 +8,6 @@ import gymnasium
 import jax
 from gymnasium.vector import AutoresetMode as GymAutoresetMode
 
-from jaxenvs._forks import check_not_forked
 from jaxenvs.catalog.gymnasium_registration import gymnasium_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import check_choice
@@ -17,7 +16,7 @@ from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from jaxenvs.faces.gym_env import GymEnv, innermost
 from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv, with_limit_of
-from jaxenvs.factory import is_hosted
+from jaxenvs.factory import is_native
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -131,13 +130,14 @@ def make_gym(
     check_choice("make_gym got output", output, ("numpy", "torch"))
     check_choice("make_gym got render_mode", render_mode, (None, *RENDER_MODES))
     of_batch: dict[str, Any] = {"wrappers": wrappers, "batched": batched, "stagger": stagger}
-    if is_hosted(id) or not isinstance(id, str | Environment):
+    if not is_native(id):
         # Imported here because most programs need no pools.
-        from jaxenvs.faces._hosted_gym import make_hosted_gym
+        from jaxenvs.faces._hosted import make_hosted_gym
 
         return make_hosted_gym(
             id,
             num_envs,
+            (ClassicVectorEnv, ClassicEnv),
             seed=seed,
             autoreset_mode=autoreset_mode,
             api=api,
@@ -149,7 +149,6 @@ def make_gym(
             device=device,
             **of_batch,
         )
-    check_not_forked()
     mode = _parse_mode(autoreset_mode)
     is_single = num_envs is None
     default: AutoresetMode = "disabled" if is_single or api == "gym" else "next_step"

@@ -16,7 +16,7 @@ from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._runner import BatchRunner, parse_device
 from jaxenvs.faces._single import only_row, step_single, take_rows
 from jaxenvs.faces.gym_vector_env import RENDER_FPS
-from jaxenvs.factory import is_hosted, make_from
+from jaxenvs.factory import is_native, make_from
 from jaxenvs.multi_agent import MASK, STATE, TO_ACT
 from jaxenvs.rendering.window import Window, mosaic
 from jaxenvs.vector.vectorize import vectorize
@@ -78,7 +78,7 @@ def make_pettingzoo(
     check_choice("make_pettingzoo got render_mode", render_mode, (None, *_RENDER_MODES))
     if num_envs is None and _ParallelEnv is object:
         raise missing_extra("make_pettingzoo", "pettingzoo", "pettingzoo")
-    if is_hosted(id) or not isinstance(id, str | Environment):
+    if not is_native(id):
         raise ParameterError(
             f"make_pettingzoo got {id!r:.80}; expected the id of a native environment or an"
             " Environment.  For environments of PettingZoo itself in batches, use make_vec."
