@@ -12,9 +12,7 @@ import jaxenvs
 from jaxenvs.spaces import to_gymnasium
 from jaxenvs.testing import CountingEnv
 from tests.opaque import OpaqueVectorEnv
-
-MODES = ("same_step", "next_step", "disabled")
-N = 3
+from tests.wrappers._batches import N
 
 
 class Painted(CountingEnv):

@@ -8,13 +8,8 @@ from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import DelayObservation, TransformObservation
 from tests.ids import every_nth
-from tests.wrappers._observations import (
-    MODES,
-    N,
-    assert_as_in_gymnasium,
-    record,
-    record_batch,
-)
+from tests.wrappers._batches import MODES, N
+from tests.wrappers._observations import assert_as_in_gymnasium, record, record_batch
 
 
 @pytest.mark.parametrize(
@@ -53,13 +48,6 @@ def test_observations_of_old_episodes_are_dropped(mode):
         now, late = np.asarray(now), np.asarray(late)
         np.testing.assert_array_equal(late[..., 0], np.maximum(now[..., 0] - 2, 0))
         np.testing.assert_array_equal(late[..., 1] == 0, now[..., 0] < 2)  # draws are above 0
-
-
-def test_parameters_and_repr():
-    env = DelayObservation(jaxenvs.make("CartPole-v1"), 2).replace(gravity=3.7)
-    assert (
-        repr(env) == "DelayObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500), delay=2)"
-    )
 
 
 @pytest.mark.parametrize("delay", [-1, 1.5, None])

@@ -3,12 +3,12 @@ import jax
 import numpy as np
 import pytest
 
-import jaxenvs
 from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv, check_env
 from jaxenvs.wrappers import FrameStackObservation
 from tests.ids import every_nth
-from tests.wrappers._observations import MODES, assert_as_in_gymnasium, record_batch
+from tests.wrappers._batches import MODES
+from tests.wrappers._observations import assert_as_in_gymnasium, record_batch
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,6 @@ def test_stack_of_size_one():
     key = jax.random.key(0)
     stacked = FrameStackObservation(env, 1).reset(key)[1].observation
     np.testing.assert_array_equal(stacked, env.reset(key)[1].observation[None])
-
-
-def test_parameters_and_repr():
-    env = FrameStackObservation(jaxenvs.make("CartPole-v1"), 4).replace(gravity=3.7)
-    assert repr(env) == (
-        "FrameStackObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500), stack_size=4)"
-    )
 
 
 @pytest.mark.parametrize("stack_size", [0, -1, 2.0, True])

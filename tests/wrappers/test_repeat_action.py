@@ -8,7 +8,6 @@ import jaxenvs
 from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import RepeatAction, TimeLimit
-from tests.opaque import OpaqueVectorEnv
 from tests.wrappers._batches import MODES, Echo, GymEcho, N, play
 
 KEY = jax.random.key(0)
@@ -91,5 +90,3 @@ def test_invalid_arguments_are_rejected():
     for repeats in (0, 1.5, True):
         with pytest.raises(WrapperError, match="num_repeats"):
             RepeatAction(Echo(), repeats)
-    with pytest.raises(WrapperError, match="before it is vectorized"):
-        OpaqueVectorEnv(jaxenvs.vectorize(Echo(), 2)).wrap(RepeatAction, 2)

@@ -5,14 +5,13 @@ import pytest
 
 import jaxenvs
 from jaxenvs import struct
-from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import TimeLimit, Transform
 from tests.ids import diagonal
 from tests.opaque import OpaqueVectorEnv
+from tests.wrappers._batches import MODES
 
 N = 5
-MODES = ("same_step", "next_step", "disabled")
 
 
 class Noisy(Transform):
@@ -83,20 +82,6 @@ def test_wrapped_environment_draws_the_same_numbers():
     wrapped, _ = Transform(env).reset(key)
     plain = env.step(state, jnp.int32(0), key)[1]
     chex.assert_trees_all_equal(Transform(env).step(wrapped, jnp.int32(0), key)[1], plain)
-
-
-def test_wrappers_that_need_the_instances_report_it():
-    with pytest.raises(WrapperError, match="before it is vectorized"):
-        OpaqueVectorEnv(jaxenvs.make_vec("CartPole-v1", 2)).wrap(TimeLimit, 10)
-
-
-def test_parameters_can_be_replaced_through_a_wrapped_batch():
-    for vector_env in (
-        jaxenvs.make_vec("CartPole-v1", 2).wrap(Noisy),
-        jaxenvs.make_vec("CartPole-v1", 2).wrap(TimeLimit, 10),
-    ):
-        assert vector_env.parameters["gravity"] == 9.8
-        assert vector_env.replace(gravity=3.7).parameters["gravity"] == 3.7
 
 
 def test_repr_shows_wrappers_and_changed_fields():
