@@ -12,9 +12,10 @@ from jaxenvs import keys, spaces
 from jaxenvs.errors import ParameterError, SpaceError
 from jaxenvs.suites import adapt
 from jaxenvs.testing import CountingEnv, ScriptedEnv, check_env
-from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE
+from jaxenvs.testing.dummy import CONTINUE, TERMINATE, TRUNCATE
 from jaxenvs.wrappers import TransformAction, TransformObservation
 from tests.rounding import assert_agree
+from tests.suites.combinations import SCRIPT, check_endings
 
 pytest.importorskip("brax")
 
@@ -27,8 +28,6 @@ from brax.training.agents.sac import train as sac
 from jaxenvs.faces.brax import make_brax, wrap_for_training
 
 pytestmark = pytest.mark.interop
-
-SCRIPT = [CONTINUE, TERMINATE, CONTINUE, CONTINUE, TRUNCATE, BOTH, CONTINUE]
 
 
 @pytest.fixture
@@ -285,14 +284,9 @@ def test_brax_sac_runs(wrap):
     assert np.isfinite(metrics["training/critic_loss"])
 
 
-def test_a_round_trip_keeps_endings():
+def test_a_round_trip_keeps_endings_and_the_last_observation():
     check_env(adapt(make_brax("Pendulum-v1", time_limit=5)), num_steps=16, num_envs=4)
-    batch = jaxenvs.vectorize(adapt(make_brax(scripted())), 2)
-    state, _ = batch.reset(jax.random.key(0))
-    for t, action in enumerate(SCRIPT):
-        state, timestep = batch.step(state, jnp.stack([press(action)] * 2), jax.random.key(t))
-        assert timestep.terminated.tolist() == [action in (TERMINATE, BOTH)] * 2
-        assert timestep.truncated.tolist() == [action == TRUNCATE] * 2
+    check_endings(adapt(make_brax(scripted())), press)
 
 
 def test_make_brax_errors_say_what_is_expected():

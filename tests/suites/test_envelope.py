@@ -3,13 +3,13 @@
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import jaxenvs
 from jaxenvs.errors import ParameterError, WrapperError
 from jaxenvs.testing import CountingEnv, ScriptedEnv, check_env
 from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE
+from tests.suites.combinations import SCRIPT, check_endings
 
 envelope = pytest.importorskip("envelope")
 
@@ -17,8 +17,6 @@ from jaxenvs.faces.envelope import EnvelopeEnv, make_envelope  # noqa: E402
 from jaxenvs.suites.envelope import from_envelope  # noqa: E402
 
 pytestmark = pytest.mark.interop
-
-SCRIPT = [CONTINUE, TERMINATE, CONTINUE, CONTINUE, TRUNCATE, BOTH, CONTINUE]
 
 
 def ends(action):
@@ -92,23 +90,7 @@ def test_from_envelope_round_trip_keeps_spaces_and_contract(env):
 
 
 def test_a_round_trip_keeps_endings_and_the_last_observation():
-    batch = jaxenvs.vectorize(from_envelope(make_envelope(ScriptedEnv())), 3)
-    state, timestep = batch.reset(jax.random.key(0))
-    step = jax.jit(batch.step)
-    start, count = np.asarray(timestep.observation[:, 0]), 0
-    for action in SCRIPT:
-        state, timestep = step(state, jnp.full(3, action, jnp.int32), jax.random.key(1 + count))
-        count += 1
-        terminated, truncated = ends(action)
-        assert timestep.terminated.tolist() == [terminated] * 3
-        assert timestep.truncated.tolist() == [truncated] * 3
-        assert timestep.reward.tolist() == [action] * 3
-        last = np.stack([start, np.full(3, count)], axis=1)
-        np.testing.assert_array_equal(timestep.final_observation, last)
-        assert timestep.final_info["count"].tolist() == [count] * 3
-        if action != CONTINUE:
-            assert timestep.info["count"].tolist() == [0] * 3
-            start, count = np.asarray(timestep.observation[:, 0]), 0
+    check_endings(from_envelope(make_envelope(ScriptedEnv())), both=(True, True))
 
 
 def test_envelope_time_limit_truncates_and_parameters_are_leaves():

@@ -13,6 +13,7 @@ from jaxenvs.testing import CountingEnv, ScriptedEnv, check_env
 from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE
 from jaxenvs.wrappers import TransformAction, TransformObservation
 from tests.rounding import assert_agree
+from tests.suites.combinations import SCRIPT, check_endings
 
 jumanji = pytest.importorskip("jumanji")
 
@@ -27,7 +28,6 @@ from jaxenvs.suites.jumanji import from_jumanji  # noqa: E402
 
 pytestmark = pytest.mark.interop
 
-SCRIPT = [CONTINUE, TERMINATE, CONTINUE, CONTINUE, TRUNCATE, BOTH, CONTINUE]
 ENVS = {
     "box": lambda: jaxenvs.make("CartPole-v1", time_limit=12),
     "continuous": lambda: jaxenvs.make("Pendulum-v1", time_limit=9),
@@ -137,15 +137,10 @@ def test_jumanji_auto_reset_keeps_the_last_observation():
         np.testing.assert_array_equal(timestep.observation[:, 1], count)
 
 
-def test_a_round_trip_keeps_endings():
+def test_a_round_trip_keeps_endings_and_the_last_observation():
     native = from_jumanji(make_jumanji(CountingEnv(layout="dict", truncates=True)))
     check_env(native, num_steps=16, num_envs=4)
-    batch = jaxenvs.vectorize(from_jumanji(make_jumanji(ScriptedEnv())), 2)
-    state, _ = batch.reset(jax.random.key(0))
-    for t, action in enumerate(SCRIPT):
-        state, timestep = batch.step(state, jnp.full(2, action, jnp.int32), jax.random.key(t))
-        assert timestep.terminated.tolist() == [action in (TERMINATE, BOTH)] * 2
-        assert timestep.truncated.tolist() == [action == TRUNCATE] * 2
+    check_endings(from_jumanji(make_jumanji(ScriptedEnv())))
 
 
 def balance(observation, key=None):

@@ -9,7 +9,8 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ParameterError, WrapperError
 from jaxenvs.testing import CountingEnv, ScriptedEnv, check_env
-from jaxenvs.testing.dummy import CONTINUE, TERMINATE, TRUNCATE
+from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE
+from tests.suites.combinations import SCRIPT, check_endings
 
 stoa = pytest.importorskip("stoa")
 
@@ -20,8 +21,6 @@ from jaxenvs.faces.stoa import make_stoa  # noqa: E402
 from jaxenvs.suites.stoa import from_stoa  # noqa: E402
 
 pytestmark = pytest.mark.interop
-
-SCRIPT = [CONTINUE, TERMINATE, CONTINUE, CONTINUE, TRUNCATE, CONTINUE]
 
 
 def test_make_stoa_keeps_episode_endings_and_discounts():
@@ -49,7 +48,7 @@ def test_stoa_auto_reset_keeps_the_last_observation():
         state, timestep = step(state, jnp.int32(action))
         count += 1
         assert timestep.extras["next_obs"].tolist() == [start, count]
-        assert bool(timestep.terminated()) == (action == TERMINATE)
+        assert bool(timestep.terminated()) == (action in (TERMINATE, BOTH))
         assert bool(timestep.truncated()) == (action == TRUNCATE)
         if action != CONTINUE:
             assert int(timestep.observation[0]) != start
@@ -91,22 +90,7 @@ def test_from_stoa_round_trip_keeps_spaces_and_contract(env):
 
 
 def test_a_round_trip_keeps_endings_and_the_last_observation():
-    batch = jaxenvs.vectorize(from_stoa(make_stoa(ScriptedEnv())), 3)
-    state, timestep = batch.reset(jax.random.key(0))
-    step = jax.jit(batch.step)
-    start, count = np.asarray(timestep.observation[:, 0]), 0
-    for action in SCRIPT:
-        state, timestep = step(state, jnp.full(3, action, jnp.int32), jax.random.key(1 + count))
-        count += 1
-        assert timestep.terminated.tolist() == [action == TERMINATE] * 3
-        assert timestep.truncated.tolist() == [action == TRUNCATE] * 3
-        assert timestep.reward.tolist() == [action] * 3
-        last = np.stack([start, np.full(3, count)], axis=1)
-        np.testing.assert_array_equal(timestep.final_observation, last)
-        assert timestep.final_info["count"].tolist() == [count] * 3
-        if action != CONTINUE:
-            assert timestep.info["count"].tolist() == [0] * 3
-            start, count = np.asarray(timestep.observation[:, 0]), 0
+    check_endings(from_stoa(make_stoa(ScriptedEnv())))
 
 
 def test_stoa_step_limit_truncates_the_native_environment():
