@@ -111,8 +111,9 @@ def test_a_seed_means_the_same_in_a_batch():
     assert_close(ours, np.stack(theirs))
 
 
-def test_a_seed_reproduces_later_episodes_too():
-    env = jaxenvs.make_gym("CartPole-v1")
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_a_seed_reproduces_later_episodes_too(num_envs):
+    env = jaxenvs.make_gym("CartPole-v1", num_envs)
     first = [env.reset(seed=3)[0], env.reset()[0], env.reset()[0]]
     again = [env.reset(seed=3)[0], env.reset()[0], env.reset()[0]]
     np.testing.assert_array_equal(first, again)
@@ -120,8 +121,10 @@ def test_a_seed_reproduces_later_episodes_too():
     assert not np.array_equal(env.reset(seed=4)[0], first[0])
 
 
-def test_the_seed_of_make_gym_applies_to_the_first_reset():
-    env, other = jaxenvs.make_gym("CartPole-v1", seed=5), jaxenvs.make_gym("CartPole-v1")
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_the_seed_of_make_gym_applies_to_the_first_reset(num_envs):
+    env = jaxenvs.make_gym("CartPole-v1", num_envs, seed=5)
+    other = jaxenvs.make_gym("CartPole-v1", num_envs)
     first, second = env.reset()[0], env.reset()[0]
     np.testing.assert_array_equal(first, other.reset(seed=5)[0])
     np.testing.assert_array_equal(second, other.reset()[0])
@@ -129,8 +132,9 @@ def test_the_seed_of_make_gym_applies_to_the_first_reset():
     assert env.np_random.integers(1000) == other.np_random.integers(1000)
 
 
-def test_without_a_seed_no_two_environments_agree():
-    first, second = (jaxenvs.make_gym("CartPole-v1").reset()[0] for _ in range(2))
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_without_a_seed_no_two_environments_agree(num_envs):
+    first, second = (jaxenvs.make_gym("CartPole-v1", num_envs).reset()[0] for _ in range(2))
     assert not np.array_equal(first, second)
 
 
@@ -341,8 +345,9 @@ def test_a_window_shows_every_step_until_close():
     assert not pygame.display.get_init()
 
 
-def test_rendering_without_a_mode_warns():
-    env = jaxenvs.make_gym("CartPole-v1")
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_rendering_without_a_mode_warns(num_envs):
+    env = jaxenvs.make_gym("CartPole-v1", num_envs)
     env.reset()
     with pytest.warns(UserWarning, match="render_mode='rgb_array'"):
         assert env.render() is None
@@ -411,6 +416,7 @@ def test_gymnasium_s_wrappers_work():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
+        ({"api": "gymnasum"}, ParameterError, 'Close: "gymnasium"'),
         ({"render_mode": "rgb"}, ParameterError, 'Close: "rgb_array"'),
         ({"output": "jax"}, ParameterError, "numpy"),
         ({"autoreset_mode": "samestep"}, ParameterError, 'Close: "same_step"'),

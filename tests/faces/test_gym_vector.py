@@ -366,24 +366,6 @@ print(out[0].tobytes().hex())
     assert done.stdout.split() == [first, last.tobytes().hex()]
 
 
-def test_a_reset_without_a_seed_continues():
-    envs = jaxenvs.make_gym("CartPole-v1", 3)
-    starts = [envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]]
-    again = [envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]]
-    assert_same(starts, again)
-    assert len({start.tobytes() for start in starts}) == 3
-    fresh = jaxenvs.make_gym("CartPole-v1", 3).reset()[0]
-    other = jaxenvs.make_gym("CartPole-v1", 3).reset()[0]
-    assert not np.array_equal(fresh, other)
-
-
-def test_the_seed_of_make_gym_applies_to_the_first_reset():
-    envs = jaxenvs.make_gym("CartPole-v1", 3, seed=5)
-    expected = jaxenvs.make_gym("CartPole-v1", 3).reset(seed=5)[0]
-    assert_same(envs.reset()[0], expected)
-    assert not np.array_equal(envs.reset()[0], expected)
-
-
 def test_none_in_a_list_of_seeds_is_random():
     envs = jaxenvs.make_gym("CartPole-v1", 3)
     observation, _ = envs.reset(seed=[1, None, 1])
@@ -805,13 +787,6 @@ def test_human_mode_shows_a_mosaic(monkeypatch):
     assert not pygame.display.get_init()
 
 
-def test_render_without_a_mode_warns(recwarn):
-    envs = jaxenvs.make_gym("CartPole-v1", 2)
-    envs.reset(seed=0)
-    assert envs.render() is None
-    assert any("render_mode" in str(warning.message) for warning in recwarn.list)
-
-
 # Parameters
 
 
@@ -923,20 +898,6 @@ def test_a_parameter_that_changes_the_state_s_shape_is_refused():
 
 
 # Invalid arguments of make_gym
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "words"),
-    [
-        ({"api": "gymnasum"}, 'Close: "gymnasium"'),
-        ({"output": "jax"}, "expected one of"),
-        ({"render_mode": "rgb"}, "rgb_array"),
-        ({"autoreset_mode": "samestep"}, "same_step"),
-    ],
-)
-def test_unknown_options_are_refused(kwargs, words):
-    with pytest.raises(ParameterError, match=words):
-        jaxenvs.make_gym("CartPole-v1", 2, **kwargs)
 
 
 def test_unknown_ids_and_parameters_are_refused():
