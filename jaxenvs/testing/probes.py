@@ -4,8 +4,6 @@ An algorithm that fails one of these has a bug that tuning cannot fix, and the f
 where to look. The idea is from Andy Jones, Debugging Reinforcement Learning Systems, 2021.
 """
 
-import abc
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -22,6 +20,8 @@ class ProbeState:
 class Probe(Environment[ProbeState]):
     """The base class of probes: an agent observes a cue and pushes left or right.
 
+    By default there is one step, with reward 1, after the cue 0.
+
     Observation: float32[1], the cue
     Action: int32[], 0 for a push of -1 and 1 for a push of 1; if `continuous`, float32[1], the push
     """
@@ -36,55 +36,52 @@ class Probe(Environment[ProbeState]):
     def action_space(self) -> spaces.Discrete | spaces.Box:
         return spaces.Box(-1.0, 1.0, (1,)) if self.continuous else spaces.Discrete(2)
 
+    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
+        cue = jnp.asarray(self._first_cue(key), jnp.float32)
+        return ProbeState(cue=cue), TimeStep.first(cue[None])
+
+    def step(
+        self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
+    ) -> tuple[ProbeState, TimeStep]:
+        del key  # steps are deterministic
+        reward = self._reward(state.cue, action)
+        return state, TimeStep.transition(state.cue[None], reward=reward, terminated=True)
+
     def push(self, action: jax.Array) -> jax.Array:
         """Returns the push of each action, float32[...] from -1 to 1."""
         return action[..., 0] if self.continuous else 2 * action.astype(jnp.float32) - 1
 
-    @abc.abstractmethod
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
         """Returns the discounted return of the optimal policy: float32[..., 1] -> float32[...]."""
+        del gamma  # one step, undiscounted
+        return jnp.ones(observation.shape[:-1], jnp.float32)
 
     def optimal_push(self, observation: chex.Array) -> jax.Array:
         """Returns the optimal push, or 0 if all are optimal: float32[..., 1] -> float32[...]."""
         return jnp.zeros(observation.shape[:-1], jnp.float32)
 
-    def _first(self, cue: chex.Numeric) -> tuple[ProbeState, TimeStep]:
-        state = ProbeState(cue=jnp.asarray(cue, jnp.float32))
-        return state, TimeStep.first(state.cue[None])
+    def _first_cue(self, key: chex.PRNGKey) -> chex.Numeric:
+        del key  # every episode is the same
+        return 0.0
 
-    def _last(self, state: ProbeState, reward: chex.Numeric) -> tuple[ProbeState, TimeStep]:
-        return state, TimeStep.transition(state.cue[None], reward=reward, terminated=True)
+    def _reward(self, cue: jax.Array, action: jax.Array) -> chex.Numeric:
+        del cue, action  # the reward is constant
+        return 1.0
 
 
 class ValueProbe(Probe):
     """One step, a constant observation, reward 1. Can the critic learn a constant?"""
 
-    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
-        del key  # every episode is the same
-        return self._first(0.0)
-
-    def step(
-        self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
-    ) -> tuple[ProbeState, TimeStep]:
-        del action, key  # the reward is constant
-        return self._last(state, 1.0)
-
-    def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
-        del gamma  # one step, undiscounted
-        return jnp.ones(observation.shape[:-1], jnp.float32)
-
 
 class ObservationProbe(Probe):
     """One step, reward equal to the cue of -1 or 1. Does the critic use the observation?"""
 
-    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
-        return self._first(jax.random.rademacher(key, (), jnp.float32))
+    def _first_cue(self, key: chex.PRNGKey) -> jax.Array:
+        return jax.random.rademacher(key, (), jnp.float32)
 
-    def step(
-        self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
-    ) -> tuple[ProbeState, TimeStep]:
-        del action, key  # the reward depends on the cue only
-        return self._last(state, state.cue)
+    def _reward(self, cue: jax.Array, action: jax.Array) -> jax.Array:
+        del action  # the reward depends on the cue only
+        return cue
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
         del gamma  # one step, undiscounted
@@ -96,10 +93,6 @@ class DiscountProbe(Probe):
 
     The cue is 0 at the start and 1 after the first step. The values are gamma and 1.
     """
-
-    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
-        del key  # every episode is the same
-        return self._first(0.0)
 
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
@@ -124,9 +117,9 @@ class TruncationProbe(Probe):
     observation of the next episode gets gamma / (1 - gamma^2) and 1 / (1 - gamma^2).
     """
 
-    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
+    def _first_cue(self, key: chex.PRNGKey) -> float:
         del key  # every episode is the same
-        return self._first(-1.0)
+        return -1.0
 
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
@@ -149,19 +142,9 @@ class TruncationProbe(Probe):
 class PolicyProbe(Probe):
     """One step, reward equal to the push. Do advantages reach the policy?"""
 
-    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
-        del key  # every episode is the same
-        return self._first(0.0)
-
-    def step(
-        self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
-    ) -> tuple[ProbeState, TimeStep]:
-        del key  # the reward depends on the action only
-        return self._last(state, self.push(action))
-
-    def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
-        del gamma  # one step, undiscounted
-        return jnp.ones(observation.shape[:-1], jnp.float32)
+    def _reward(self, cue: jax.Array, action: jax.Array) -> jax.Array:
+        del cue  # the reward depends on the action only
+        return self.push(action)
 
     def optimal_push(self, observation: chex.Array) -> jax.Array:
         return jnp.ones(observation.shape[:-1], jnp.float32)
@@ -170,18 +153,11 @@ class PolicyProbe(Probe):
 class PolicyObservationProbe(Probe):
     """One step, reward equal to the push times the cue of -1 or 1. Do policy and critic work?"""
 
-    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
-        return self._first(jax.random.rademacher(key, (), jnp.float32))
+    def _first_cue(self, key: chex.PRNGKey) -> jax.Array:
+        return jax.random.rademacher(key, (), jnp.float32)
 
-    def step(
-        self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
-    ) -> tuple[ProbeState, TimeStep]:
-        del key  # the reward depends on the cue and the action
-        return self._last(state, self.push(action) * state.cue)
-
-    def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
-        del gamma  # one step, undiscounted
-        return jnp.ones(observation.shape[:-1], jnp.float32)
+    def _reward(self, cue: jax.Array, action: jax.Array) -> jax.Array:
+        return self.push(action) * cue
 
     def optimal_push(self, observation: chex.Array) -> jax.Array:
         return jnp.asarray(observation[..., 0])
