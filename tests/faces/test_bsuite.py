@@ -239,6 +239,13 @@ def test_episodes_of_several_instances_count_in_ending_order():
         assert row["best_episode"] == max(each for _, each in ended[: row["episode"]])
 
 
+def test_a_recorded_batch_takes_other_parameters():
+    batch = jaxenvs.make_vec("bsuite/catch/0", 2).wrap(RecordBsuite, "catch", 3)
+    changed = batch.replace(rows=4)
+    assert changed.parameters["rows"] == 4 and changed.num_episodes == 3
+    assert repr(changed).count("_CountSteps") == repr(batch).count("_CountSteps") == 1
+
+
 def test_all_settings_play_in_one_program_as_they_would_alone():
     with mock.patch("jaxenvs.faces.bsuite._play", wraps=_play) as play:
         together = run_experiment("bandit_noise", RandomAgent, key=KEY, num_episodes=12)
