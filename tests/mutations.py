@@ -167,7 +167,7 @@ MUTANTS = (
         "jaxenvs/envs/classic_control/pendulum.py",
         "0.1 * state.theta_dot**2 + 0.001 * torque**2",
         "0.1 * state.theta_dot**2 + 0.001 * action[0] ** 2",
-        ("tests/envs/classic_control/test_pendulum.py",),
+        ("tests/parity/test_classic_control.py",),
     ),
     Mutant(
         "blackjack-natural-beats-natural",

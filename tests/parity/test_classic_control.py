@@ -430,9 +430,13 @@ def test_termination_and_truncation_in_one_step(id):
     np.testing.assert_allclose(timestep.reward[0], reward, rtol=1e-6)
 
 
-def test_rewards_after_termination_match_gymnasium():
-    reference, env = gymnasium.make("CartPole-v1").unwrapped, jaxenvs.make("CartPole-v1").unwrapped
-    step = jax.jit(env.step)
+@pytest.mark.parametrize(
+    ("options", "last"),
+    [({}, [1.0, 0.0, 0.0, 0.0]), ({"sutton_barto_reward": True}, [-1.0, -1.0, -1.0, -1.0])],
+)
+def test_rewards_after_termination_match_gymnasium(options, last):
+    reference = gymnasium.make("CartPole-v1", **options).unwrapped
+    step = jax.jit(jaxenvs.make("CartPole-v1", **options).unwrapped.step)
     for seed in range(20):
         reference.reset(seed=seed)
         fallen, theirs, ours = 0, [], []
@@ -444,7 +448,7 @@ def test_rewards_after_termination_match_gymnasium():
             assert timestep.terminated == terminated
             theirs.append(reward), ours.append(float(timestep.reward))
             fallen += terminated
-        assert ours == theirs and ours[-4:] == [1.0, 0.0, 0.0, 0.0]
+        assert ours == theirs and ours[-4:] == last
 
 
 @pytest.mark.parametrize("id", IDS)

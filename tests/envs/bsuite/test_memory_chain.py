@@ -25,15 +25,6 @@ def play(env, state, actions):
     return jax.device_get(compiled(env, state, np.array(actions, np.int32)))
 
 
-def test_an_episode_by_hand():
-    state = start([1, 0], query=1)
-    timesteps = play(MemoryChain(memory_length=2, num_bits=2), state, [0, 0, 0])
-    expected = [[1, 0, 1, -1], [0.5, 1, 0, 0], [0, 0, 0, 0]]  # bits again, query, end
-    np.testing.assert_array_equal(timesteps.observation[:, 0], expected)
-    assert timesteps.reward.tolist() == [0, 0, 1]
-    assert timesteps.terminated.tolist() == [False, False, True]
-
-
 @pytest.mark.parametrize("num_bits", [1, 3])
 def test_policy_with_memory_always_returns_1(num_bits):
     env = MemoryChain(num_bits=num_bits)
@@ -70,13 +61,6 @@ def test_policy_without_memory_returns_0_on_average(length):
         assert zero.terminated[-1] and not zero.terminated[:-1].any()
         assert zero.reward.sum() + one.reward.sum() == 0
         assert abs(zero.reward[-1]) == 1
-
-
-def test_bit_is_still_visible_with_length_1():
-    env = MemoryChain(memory_length=1)
-    zero, one = (play(env, start([bit]), [0, 0]) for bit in (0, 1))
-    assert zero.observation[0, 0, 2] == -1 and one.observation[0, 0, 2] == 1
-    assert zero.terminated.tolist() == [False, True]
 
 
 def test_bits_and_query_are_uniform():

@@ -12,9 +12,7 @@ from jaxenvs.envs.toy_text import (
     NChain,
     TabularState,
     Taxi,
-    TaxiState,
     generate_random_map,
-    taxi,
 )
 from jaxenvs.errors import ParameterError
 from tests.examples.test_examples import load
@@ -72,33 +70,6 @@ def test_wrong_maps_are_rejected(desc):
         FrozenLake(desc=desc)
     with pytest.raises(ParameterError, match='expected "4x4" or "8x8"'):
         FrozenLake(map_name="5x5")
-
-
-def test_a_fall_off_the_cliff_leads_back_to_the_start():
-    step = jax.jit(CliffWalking().step)
-    state, timestep = step(TabularState(s=np.int32(30)), np.int32(2), KEY)
-    assert (state.s, timestep.reward, timestep.terminated) == (36, -100, False)
-    state, timestep = step(TabularState(s=np.int32(35)), np.int32(2), KEY)
-    assert (state.s, timestep.reward, timestep.terminated) == (47, -1, True)
-
-
-def test_taxi_drives_picks_up_and_drops_off():
-    move = jax.jit(Taxi().step)
-
-    def step(row, column, passenger, destination, action):
-        s = np.int32(taxi.encode(row, column, passenger, destination))
-        state, timestep = jax.device_get(
-            move(TaxiState(s=s, is_fickle=np.bool_(False)), np.int32(action), KEY)
-        )
-        where = tuple(int(part) for part in taxi.decode(state.s))
-        return where, float(timestep.reward), bool(timestep.terminated)
-
-    assert step(0, 1, 0, 1, 2) == ((0, 1, 0, 1), -1, False)  # a wall
-    assert step(0, 0, 0, 1, 4) == ((0, 0, 4, 1), -1, False)
-    assert step(0, 1, 0, 1, 4) == ((0, 1, 0, 1), -10, False)
-    assert step(0, 4, 4, 1, 5) == ((0, 4, 1, 1), 20, True)
-    assert step(0, 0, 4, 1, 5) == ((0, 0, 0, 1), -1, False)  # at another landmark
-    assert step(2, 2, 4, 1, 5) == ((2, 2, 4, 1), -10, False)
 
 
 def hand(total, has_ace=False, is_first=True, dealer=5):
