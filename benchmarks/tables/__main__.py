@@ -1,0 +1,3 @@
+from benchmarks.tables import main
+
+main()
