@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -232,67 +232,6 @@ def path_of(option: str, report: dict[str, Any], ending: str) -> Path:
     return RESULTS / f"{slug(report)}.{ending}" if option == "auto" else Path(option)
 
 
-def draw(
-    report: dict[str, Any],
-    path: Path,
-    title: str,
-    levels: Mapping[str, tuple[str, str]] | None = None,
-) -> None:
-    """Plots steps per second over N, with one panel per id and one line per contestant.
-
-    Args:
-        report: a report whose measurements have id, num_envs, contestant, and steps_per_second.
-        path: the image file to write.
-        title: what was measured; the machine is appended.
-        levels: contestants to draw as a horizontal line, because their speed does not depend on
-            N: prefix of the name -> (line style, label before the name).
-    """
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    ids = list(dict.fromkeys(entry["id"] for entry in report["measurements"]))
-    names = list(dict.fromkeys(entry["contestant"] for entry in report["measurements"]))
-    figure, axes = plt.subplots(
-        1, len(ids), figsize=(4.2 * len(ids), 4), squeeze=False, layout="constrained"
-    )
-    for axis, id in zip(axes[0], ids, strict=True):
-        entries = [entry for entry in report["measurements"] if entry["id"] == id]
-        for name in dict.fromkeys(entry["contestant"] for entry in entries):
-            own = [entry for entry in entries if entry["contestant"] == name]
-            low, middle, high = zip(*(quartiles(e["steps_per_second"]) for e in own), strict=True)
-            level = next((levels[start] for start in levels or () if name.startswith(start)), None)
-            if level:
-                axis.axhline(max(middle), linestyle=level[0], color="gray", linewidth=1)
-                axis.annotate(
-                    f"{level[1]} ({name})", (0.02, max(middle)),
-                    xycoords=("axes fraction", "data"), va="bottom", fontsize=7, color="dimgray",
-                )  # fmt: skip
-                continue
-            sizes = [entry["num_envs"] for entry in own]
-            color = f"C{names.index(name)}"  # the same in every panel
-            axis.plot(sizes, middle, marker="o", markersize=4, label=name, color=color)
-            axis.fill_between(sizes, low, high, alpha=0.2, color=color)
-        axis.set(xscale="log", yscale="log", title=id, xlabel="N, instances")
-        axis.grid(which="major", alpha=0.3)
-    axes[0][0].set_ylabel("steps per second")
-    # One legend entry per contestant, even if it is in several panels.
-    labeled = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[0]]
-    lines = {label: handle for panel in labeled for handle, label in panel}
-    columns = max(1, min(len(lines), 2 * len(ids)))
-    figure.legend(
-        lines.values(), lines.keys(), loc="outside lower center", ncols=columns, fontsize=8
-    )
-    host = report["machine"]
-    place = (
-        f"{host['cores']} cores of {host['cpu']}" if host["platform"] == "cpu" else host["device"]
-    )
-    figure.suptitle(f"{title}: {place}", fontsize=10)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
 def parser(
     benchmark: str,
     description: str,
@@ -323,14 +262,10 @@ def parser(
 
 
 def new_parser(
-    benchmark: str, description: str | None, *, has_plot: bool = True
+    benchmark: str, description: str | None, *, has_plot: bool = False
 ) -> argparse.ArgumentParser:
     """Returns a parser with the options of all benchmarks, which `publish` reads."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{benchmark}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = plain_parser(benchmark, description)
     add = parser.add_argument
     add("--output", help='JSON file to write; "auto" names it after the machine and the versions')
     if has_plot:
@@ -338,6 +273,15 @@ def new_parser(
     add("--load", help="show the results of this JSON file instead of measuring")
     add("--quiet", action="store_true", help="print neither progress nor a table")
     return parser
+
+
+def plain_parser(benchmark: str, description: str | None) -> argparse.ArgumentParser:
+    """Returns a parser without options."""
+    return argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{benchmark}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def choices(known: Sequence[str]) -> Callable[[str], list[str]]:
@@ -379,6 +323,19 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
         return samples[0], samples[0], samples[0]
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
     return low, middle, high
+
+
+def spread(samples: Sequence[float], form: str) -> str:
+    """Returns the median and the quartiles, such as 2.1 [1.9, 2.2]."""
+    low, middle, high = (format(each, form) for each in quartiles(samples))
+    return f"{middle} [{low}, {high}]"
+
+
+def markdown(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    """Returns the lines of a table."""
+    titles = tuple(titles)
+    first, *others = [f"| {' | '.join(map(str, cells))} |" for cells in (titles, *rows)]
+    return [first, "|---" * len(titles) + "|", *others]
 
 
 def mean_and_error(values: np.ndarray) -> list[float]:

@@ -194,7 +194,7 @@ TASKS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = _common.new_parser("agents", __doc__, has_plot=False)
+    parser = _common.new_parser("agents", __doc__)
     add = parser.add_argument
     add(
         "--only",
@@ -216,7 +216,8 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     report |= {"episodes": options.episodes, "measurements": []}
     for name in options.only:
         report["measurements"].append(_learn(name, options))
-        print(_row(report["measurements"][-1]), file=sys.stderr, flush=True)
+        for row in _rows(report["measurements"][-1]):
+            print(*row, sep=", ", file=sys.stderr, flush=True)
     return report
 
 
@@ -248,26 +249,25 @@ def _learn(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    return "\n".join(
-        [
-            _common.headline(
-                report, f"greedy policies after training, {report['episodes']:,} episodes per seed"
-            ),
-            "",
-            "| task | steps of one agent | score | median | all seeds | seconds of a training |",
-            "|---|---|---|---|---|---|",
-            *map(_row, report["measurements"]),
-        ]
-    )
+    work = f"greedy policies after training, {report['episodes']:,} episodes per seed"
+    titles = "task", "steps of one agent", "score", "median", "all seeds", "seconds of a training"
+    rows = (row for entry in report["measurements"] for row in _rows(entry))
+    return "\n".join([_common.headline(report, work), "", *_common.markdown(titles, rows)])
 
 
-def _row(entry: dict[str, Any]) -> str:
+def _rows(entry: dict[str, Any]) -> list[list[str]]:
     seconds = _common.quartiles(entry["run_seconds"])[1]
-    return "\n".join(
-        f"| {entry['task']} | {entry['steps']:,} | {name} | {_common.quartiles(values)[1]:.3g} |"
-        f" {', '.join(f'{value:.3g}' for value in sorted(values))} | {seconds:.0f} |"
+    return [
+        [
+            entry["task"],
+            f"{entry['steps']:,}",
+            name,
+            f"{_common.quartiles(values)[1]:.3g}",
+            ", ".join(f"{value:.3g}" for value in sorted(values)),
+            f"{seconds:.0f}",
+        ]
         for name, values in entry["scores"].items()
-    )
+    ]
 
 
 if __name__ == "__main__":

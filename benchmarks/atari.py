@@ -24,19 +24,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxenvs
-from benchmarks._common import (
-    headline,
-    kept,
-    new_parser,
-    new_report,
-    numbers,
-    publish,
-    quartiles,
-    random_actions,
-    speeds,
-    stepping,
-    words,
-)
+from benchmarks import _common
 
 GAMES = (
     *("pong", "breakout", "space_invaders", "seaquest", "qbert", "beam_rider", "enduro"),
@@ -49,28 +37,28 @@ Made = Iterator[tuple[Run, int]]  # with the steps of an instance in a call
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("atari", __doc__, has_plot=False)
+    parser = _common.new_parser("atari", __doc__)
     add = parser.add_argument
-    add("--games", type=words, default=list(GAMES), help="comma-separated")
-    add("--num-envs", type=numbers, default=[16, 64, 256, 1024], help="comma-separated")
-    add("--threads", type=numbers, default=[1, 2], help="comma-separated")
+    add("--games", type=_common.words, default=list(GAMES), help="comma-separated")
+    add("--num-envs", type=_common.numbers, default=[16, 64, 256, 1024], help="comma-separated")
+    add("--threads", type=_common.numbers, default=[1, 2], help="comma-separated")
     usual = [name for name in CONTESTANTS if name != "branch"]
-    add("--contestants", type=words, default=usual, help="comma-separated")
+    add("--contestants", type=_common.words, default=usual, help="comma-separated")
     add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     add("--min-seconds", type=float, default=0.3, help="minimum duration of a sample")
     add("--keep", help="JSON file whose measurements of other cases are kept")
     options = parser.parse_args(arguments)
-    publish(options, functools.partial(measure, options, arguments), table)
+    _common.publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
-    report = new_report("atari", arguments, ("ale_py", "envpool"), options.repeats)
+    report = _common.new_report("atari", arguments, ("ale_py", "envpool"), options.repeats)
     cases = list(itertools.product(options.games, options.num_envs, options.threads))
     names = "game", "num_envs", "threads"
     report["measurements"] = [
         entry
-        for entry in kept(options.keep, report)
+        for entry in _common.kept(options.keep, report)
         if tuple(entry[name] for name in names) not in cases
     ]
     for case in cases:
@@ -87,26 +75,26 @@ def _measure_case(
             for name in options.contestants
         ]
         runs = [(run, steps * num_envs) for run, steps in made]
-        found = speeds(runs, options.repeats, options.min_seconds)
+        found = _common.speeds(runs, options.repeats, options.min_seconds)
     entries = []
     for name, measured in zip(options.contestants, found, strict=True):
         case = {"game": game, "num_envs": num_envs, "threads": threads, "contestant": name}
         entries.append({**case, "steps_per_second": measured})
         if not options.quiet:
-            print(_row(entries[-1]), flush=True)
+            print(*_row(entries[-1]), sep=", ", flush=True)
     return entries
 
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    lines = ["| game | N | threads | contestant | steps/s |", "|---|---|---|---|---|"]
-    return "\n".join([headline(report, "steps"), "", *lines, *map(_row, report["measurements"])])
+    titles = "game", "N", "threads", "contestant", "steps/s"
+    lines = _common.markdown(titles, map(_row, report["measurements"]))
+    return "\n".join([_common.headline(report, "steps"), "", *lines])
 
 
-def _row(entry: dict[str, Any]) -> str:
-    low, middle, high = quartiles(entry["steps_per_second"])
-    where = f"| {entry['game']} | {entry['num_envs']:,} | {entry['threads']} "
-    return f"{where}| {entry['contestant']} | {middle:,.0f} [{low:,.0f}, {high:,.0f}] |"
+def _row(entry: dict[str, Any]) -> list[str]:
+    case = [entry["game"], f"{entry['num_envs']:,}", f"{entry['threads']}", entry["contestant"]]
+    return [*case, _common.spread(entry["steps_per_second"], ",.0f")]
 
 
 def _id(game: str) -> str:
@@ -136,7 +124,7 @@ def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
         return jax.lax.scan(step, (state, key, jnp.float32(0)), actions)[0]
 
     carry = jax.jit(env.reset)(jax.random.key(0))[0], jax.random.key(1)
-    actions = random_actions(env.single_action_space, (steps, num_envs))
+    actions = _common.random_actions(env.single_action_space, (steps, num_envs))
 
     def run(calls: int) -> float:
         nonlocal carry
@@ -153,7 +141,7 @@ def _jit(obs_type: str, game: str, num_envs: int, threads: int) -> Made:
 def _make_gym(game: str, num_envs: int, threads: int) -> Made:
     env = _made(jaxenvs.make_gym, game, num_envs, num_threads=threads)
     env.reset(seed=0)
-    yield stepping(env.step, env.single_action_space, num_envs), 1
+    yield _common.stepping(env.step, env.single_action_space, num_envs), 1
     env.close()
 
 
@@ -165,7 +153,7 @@ def _envpool(game: str, num_envs: int, threads: int) -> Made:
     name = _id(game).removeprefix("ALE/")
     pool: Any = envpool.make(name, "gymnasium", num_envs=num_envs, num_threads=threads, **same)
     pool.reset()
-    yield stepping(pool.step, pool.action_space, num_envs), 1
+    yield _common.stepping(pool.step, pool.action_space, num_envs), 1
     pool.close()
 
 
@@ -176,7 +164,7 @@ def _vector(game: str, num_envs: int, threads: int) -> Made:
     same = {"use_fire_reset": False, "reward_clipping": False, "noop_max": 30}
     env: Any = AtariVectorEnv(game=game, num_envs=num_envs, num_threads=threads, **same)
     env.reset()
-    yield stepping(env.step, env.single_action_space, num_envs), 1
+    yield _common.stepping(env.step, env.single_action_space, num_envs), 1
     env.close()
 
 
@@ -191,7 +179,7 @@ def _branch(game: str, num_envs: int, threads: int) -> Made:
         states = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_envs, *x.shape)), state)
         return jax.vmap(env.step, (0, 0, None))(states, actions, key)[0]
 
-    actions = random_actions(env.action_space, (num_envs,))
+    actions = _common.random_actions(env.action_space, (num_envs,))
 
     def run(calls: int) -> float:
         start = time.perf_counter()

@@ -46,7 +46,7 @@ COMPARED = ("memory", "pixels", "reward", "lives", "over")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; see `--help`. Returns 1 if anything but pixels differs."""
-    parser = _common.new_parser("atari_exact", __doc__, has_plot=False)
+    parser = _common.new_parser("atari_exact", __doc__)
     add = parser.add_argument
     add("games", nargs="*", help="names of ROMs; by default, all that jaxenvs plays")
     add("--frames", type=int, default=100_000, help="of random play")

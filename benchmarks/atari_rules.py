@@ -30,7 +30,7 @@ COMBINATIONS = 8  # of modes and difficulties, at most
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; see `--help`. Returns 1 if a game differs."""
-    parser = _common.new_parser("atari_rules", __doc__, has_plot=False)
+    parser = _common.new_parser("atari_rules", __doc__)
     add = parser.add_argument
     add("games", nargs="*", help="names of ROMs; by default, all that have rules")
     add("--frames", type=int, default=FRAMES, help="in the default mode, and in the others")

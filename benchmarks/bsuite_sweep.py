@@ -35,7 +35,7 @@ COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = new_parser("bsuite_sweep", __doc__, has_plot=False)
+    parser = new_parser("bsuite_sweep", __doc__)
     names = [
         name for name, each in EXPERIMENTS.items() if each.task != "mnist" or os.environ.get(FOLDER)
     ]

@@ -18,7 +18,6 @@ Tasks with MuJoCo run in C MuJoCo; all that it carries from step to step must be
 `--engine mjx` writes mjx.json. There, single precision is measured, not judged.
 """
 
-import argparse
 import contextlib
 import importlib.metadata
 import itertools
@@ -46,11 +45,7 @@ SIGNIFICANCE = 1e-3  # smallest acceptable p-value, after correction for the num
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; see `--help`. Returns 1 if a certificate fails."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.certify",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.plain_parser("certify", __doc__)
     add = parser.add_argument
     add("ids", nargs="*", help="environment ids")
     add("--all", action="store_true", help="all ids that have a reference implementation")

@@ -28,7 +28,7 @@ STAGES = ("trace", "lower", "compile")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = _common.new_parser("first_step", __doc__, has_plot=False)
+    parser = _common.new_parser("first_step", __doc__)
     add = parser.add_argument
     add("--ids", type=_common.words, default=list(one_of_each_class()), help="environment ids")
     add("--keep", help="JSON file whose other measurements are kept")

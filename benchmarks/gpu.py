@@ -37,24 +37,9 @@ import jax
 import jax.numpy as jnp
 
 import jaxenvs
+from benchmarks import _common, hlo, rollout
 from benchmarks import _training_peers as peers
-from benchmarks import hlo, rollout
-from benchmarks._common import (
-    OURS,
-    choices,
-    cores,
-    headline,
-    kept,
-    new_parser,
-    new_report,
-    numbers,
-    path_of,
-    publish,
-    quartiles,
-    version,
-    words,
-    write,
-)
+from benchmarks._common import OURS
 from benchmarks.host.environments import NoOp, cartpole
 from benchmarks.training import SIZES
 from jaxenvs import physics
@@ -90,31 +75,41 @@ class Case:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("gpu", __doc__, has_plot=False)
+    parser = _common.new_parser("gpu", __doc__)
     add = parser.add_argument
-    add("--only", type=choices(list(PARTS)), default=list(PARTS), help=f"of {', '.join(PARTS)}")
+    add(
+        "--only",
+        type=_common.choices(list(PARTS)),
+        default=list(PARTS),
+        help=f"of {', '.join(PARTS)}",
+    )
     add("--minutes", type=float, default=8.0, help="for all parts together")
     add("--resume", action="store_true", help="keep what --output has, measure the other cases")
-    add("--ids", type=words, help="of rollouts and jaxenvs' physics, comma-separated")
-    add("--num-envs", type=numbers, help="of every part")
+    add("--ids", type=_common.words, help="of rollouts and jaxenvs' physics, comma-separated")
+    add("--num-envs", type=_common.numbers, help="of every part")
     add("--steps", type=int, help="steps in a scan, or of a training run")
     add("--variants", nargs="*", default=VARIANTS, help="as of benchmarks.rollout")
     add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"folder of {peers.WHERE}")
-    add("--playground", type=words, default=list(PLAYGROUND), help="names of its environments")
+    add(
+        "--playground",
+        type=_common.words,
+        default=list(PLAYGROUND),
+        help="names of its environments",
+    )
     add("--engines", default=";".join(ENGINES), help="of the physics, separated by semicolons")
     options = parser.parse_args(arguments)
     if options.resume and not options.output:
         parser.error("--resume needs --output.")
-    publish(options, functools.partial(measure, options, arguments), table)
+    _common.publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report. Its measurements name their part; those that failed have an error."""
     start = time.perf_counter()
     suites = ("gymnasium", "gymnax", "mujoco", "mujoco-mjx", "playground", "warp-lang")
-    report = new_report("gpu", arguments, (*suites, "flax", "optax"), MOST_SAMPLES)
-    path = path_of(options.output, report, "json") if options.resume else None
-    earlier = kept(str(path), report) if path and path.exists() else []
+    report = _common.new_report("gpu", arguments, (*suites, "flax", "optax"), MOST_SAMPLES)
+    path = _common.path_of(options.output, report, "json") if options.resume else None
+    earlier = _common.kept(str(path), report) if path and path.exists() else []
     done = [entry for entry in earlier if "error" not in entry]
     report["measurements"] = [*done]
     cases = [
@@ -135,10 +130,10 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
         compiled[case.program] = found.get("compile_seconds", 0)
         report["measurements"].append({"part": part, **case.name, **found})
         if not options.quiet:
-            print(_row(report["measurements"][-1]), flush=True)
+            print(*_row(report["measurements"][-1]), sep=", ", flush=True)
         report["seconds"] = time.perf_counter() - start
         if options.output:
-            write(report, options.output)
+            _common.write(report, options.output)
         jax.clear_caches()  # and with them the memory of programs
     return report
 
@@ -162,35 +157,34 @@ def _run(case: Case, until: float, end: float) -> Result:
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    titles = ("id", "engine", "N", "steps/s", "physics steps/s", "compile, s", "kernels", "times")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    return "\n".join([headline(report, "steps"), "", *lines, *map(_row, report["measurements"])])
+    titles = "id", "engine", "N", "steps/s", "physics steps/s", "compile, s", "kernels", "times"
+    lines = _common.markdown(titles, map(_row, report["measurements"]))
+    return "\n".join([_common.headline(report, "steps"), "", *lines])
 
 
-def _row(entry: dict[str, Any]) -> str:
-    cells = [entry["id"], entry["engine"], f"{entry['num_envs']:,}"]
+def _row(entry: dict[str, Any]) -> list[str]:
+    case = [entry["id"], entry["engine"], f"{entry['num_envs']:,}"]
     if "error" in entry:
-        cells += [entry["error"], "", "", "", ""]
-    else:
-        low, middle, high = quartiles(entry["steps_per_second"])
-        cells += [
-            f"{middle:,.0f} [{low:,.0f}, {high:,.0f}]",
-            f"{middle * entry['physics_steps']:,.0f}" if "physics_steps" in entry else "",
-            f"{entry['compile_seconds']:.1f}",
-            str(entry.get("kernels", "")),
-            ", ".join(
-                f"{peer['contestant']} {quartiles(peer['ours_over_this'])[1]:.2f}×"
-                for peer in entry.get("peers", ())
-            ),
-        ]
-    return f"| {' | '.join(cells)} |"
+        return [*case, entry["error"], "", "", "", ""]
+    middle = _common.quartiles(entry["steps_per_second"])[1]
+    return [
+        *case,
+        _common.spread(entry["steps_per_second"], ",.0f"),
+        f"{middle * entry['physics_steps']:,.0f}" if "physics_steps" in entry else "",
+        f"{entry['compile_seconds']:.1f}",
+        str(entry.get("kernels", "")),
+        ", ".join(
+            f"{peer['contestant']} {_common.quartiles(peer['ours_over_this'])[1]:.2f}×"
+            for peer in entry.get("peers", ())
+        ),
+    ]
 
 
 def _rollouts(options: argparse.Namespace) -> Iterator[Case]:
     """Yields the cases of jaxenvs and gymnax, those with few instances first."""
     for num_envs in options.num_envs or (1024, 16_384, 262_144):
         for id in options.ids or ROLLOUTS:
-            has_peer = id in rollout.OURS_IN_GYMNAX and version("gymnax")
+            has_peer = id in rollout.OURS_IN_GYMNAX and _common.version("gymnax")
             makes = (rollout.ours, rollout.gymnax) if has_peer else (rollout.ours,)
             yield _case(_rollout, id, OURS, num_envs, options.steps or 256, makes)
 
@@ -311,7 +305,9 @@ def _training(
 
 
 def _pool(id: str, num_envs: int, steps: int, make: Callable[[], Any], until: float) -> Result:
-    with jaxenvs.make_pool([make] * num_envs, backend="process", num_workers=cores()) as pool:
+    with jaxenvs.make_pool(
+        [make] * num_envs, backend="process", num_workers=_common.cores()
+    ) as pool:
         env = jaxenvs.HostEnv(pool, path="callback", final_observation=False)
         return _play(env, steps, until)
 

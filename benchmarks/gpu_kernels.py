@@ -54,7 +54,7 @@ gpu_device_info {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = _common.new_parser("gpu_kernels", __doc__, has_plot=False)
+    parser = _common.new_parser("gpu_kernels", __doc__)
     parser.add_argument("--ids", type=_common.words, default=list(IDS), help="environment ids")
     parser.add_argument("--num-envs", type=int, default=NUM_ENVS)
     options = parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """Steps through the NumPy interface: jaxenvs.make_gym, EnvPool, and Gymnasium's vector classes.
 
     python -m benchmarks.gym_api --ids CartPole-v1 --num-envs 1,1024
-    python -m benchmarks.gym_api --output auto --plot auto      # everything, about ten minutes
+    python -m benchmarks.gym_api --output auto    # everything, about ten minutes
     python -m benchmarks.gym_api --quick                        # a trial, under two minutes
     python -m benchmarks.gym_api --busy --peers vectorized      # beside a learner
     python -m benchmarks.gym_api --variants autoreset_mode=next_step --peers vectorized
@@ -149,7 +149,7 @@ CONTESTANTS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
     options = _parse(arguments)
-    _common.publish(options, lambda: measure(options, arguments), table, plot)
+    _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(
@@ -409,11 +409,6 @@ def table(report: dict[str, Any]) -> str:
             f"| {_number(row['required'], 'g')} | {verdict} |"
         )
     return "\n".join(lines)
-
-
-def plot(report: dict[str, Any], path: Path) -> None:
-    """Plots steps per second over N, with one panel per id and one line per contestant."""
-    _common.draw(report, path, "Steps through the NumPy interface")
 
 
 def _micros(measurement: Measurement) -> float:

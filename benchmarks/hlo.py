@@ -7,13 +7,12 @@ Each instruction of the optimized program counts once, whether it runs once or, 
 body, on every step.
 """
 
-import argparse
 import collections
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import rollout
+from benchmarks import _common, rollout
 
 TRANSCENDENTAL = ("sine", "cosine", "tan", "exponential", "log", "power", "remainder", "divide")
 OVERHEAD = ("while", "conditional", "call", "fusion", "copy", "sort", "scatter", "gather", "rng")
@@ -27,11 +26,7 @@ _SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.hlo",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.plain_parser("hlo", __doc__)
     parser.add_argument("id")
     parser.add_argument("num_envs", type=int)
     parser.add_argument("--steps", type=int, default=256)

@@ -1,6 +1,6 @@
 """Compares pools of environments that are not written in JAX with the pools of other libraries.
 
-    python -m benchmarks.host_bridge --output auto --plot auto   # everything, about a quarter hour
+    python -m benchmarks.host_bridge --output auto    # everything, about a quarter hour
     python -m benchmarks.host_bridge --only cartpole,waiting
     python -m benchmarks.host_bridge --only in_jit --keep benchmarks/results/NAME.json \
         --output auto                                            # keeps the file's other parts
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.child:
         _measure_one(options)
     else:
-        _common.publish(options, lambda: measure(options, arguments), table, plot)
+        _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -166,112 +166,6 @@ def table(report: dict[str, Any]) -> str:
     if report["notes"]:
         lines += ["", *(f"- {note}" for note in report["notes"])]
     return "\n".join(lines)
-
-
-def plot(report: dict[str, Any], path: Path) -> None:
-    """Plots all figures and their requirements, CartPole's speeds, `auto`, and the cost by size."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    from benchmarks.host.record import Figure
-
-    figures = [Figure(**entry) for entry in report["figures"]]
-    figures = [each for each in figures if each.required is not None and each.part != "auto"]
-    height = max(8.0, 0.2 * len(figures) + 1.5)
-    drawing = plt.figure(figsize=(14, height), layout="constrained")
-    left, right = drawing.subfigures(1, 2, width_ratios=(1.0, 0.75))
-    _plot_margins(left.subplots(), figures)
-    cartpole, auto, growth = right.subplots(3, 1)
-    _plot_lines(cartpole, report, "cartpole", "CartPole-v1: steps per second", speed=True)
-    _plot_auto(auto, report)
-    _plot_lines(
-        growth, report, "growth", "no-op, process: µs per step and environment", speed=False
-    )
-    host = report["machine"]
-    drawing.suptitle(f"The host bridge: {host['cores']} cores of {host['cpu']}", fontsize=10)
-    drawing.savefig(path, dpi=150)
-    plt.close(drawing)
-
-
-def _plot_margins(axis: Any, figures: Sequence[Any]) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    names = [f"{each.part}: {each.case}: {each.name}" for each in figures]
-    for row, each in enumerate(figures):
-        low, middle, high = _common.quartiles(each.values)
-        ends = (low, high) if each.at_least else (high, low)
-        least, most = (
-            end / each.required if each.at_least else each.required / max(end, 1e-9) for end in ends
-        )
-        color = "C2" if (each.margin or 0) >= 1 else "C3"
-        axis.plot([least, most], [row, row], color=color, linewidth=2)
-        axis.plot(each.margin, row, "o", color=color, markersize=5)
-        axis.annotate(
-            f"{middle:.3g}", (1.01, row), xycoords=("axes fraction", "data"), fontsize=6,
-            va="center",
-        )  # fmt: skip
-    axis.axvline(1, color="gray", linewidth=1)
-    axis.set_yticks(range(len(names)), names, fontsize=6)
-    axis.invert_yaxis()
-    axis.set(xscale="log", xlabel="times better than required")
-    axis.set_title("figures", fontsize=9)
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.grid(axis="x", alpha=0.3)
-
-
-def _plot_auto(axis: Any, report: dict[str, Any]) -> None:
-    """Plots the ratio to SyncVectorEnv over the duration of its step."""
-    sync = {
-        entry["case"]: _common.quartiles(entry["micros"])[1]
-        for entry in report["measurements"]
-        if entry["part"] == "auto" and entry["contestant"] == "Gymnasium Sync"
-    }
-    groups: dict[str, list[tuple[float, tuple[float, float, float]]]] = {}
-    for entry in report["figures"]:
-        if entry["part"] == "auto":
-            kind = "a core burning" if "burning" in entry["case"] else entry["case"].split()[0]
-            point = sync[entry["case"]], _common.quartiles(entry["values"])
-            groups.setdefault(kind, []).append(point)
-    for kind, points in groups.items():
-        low, middle, high = zip(*(spread for _, spread in points), strict=True)
-        bars = [[m - a for m, a in zip(middle, low, strict=True)]]
-        bars.append([b - m for m, b in zip(middle, high, strict=True)])
-        axis.errorbar([x for x, _ in points], middle, yerr=bars, fmt="o", markersize=4, label=kind)
-    axis.axhline(1, color="gray", linewidth=1)
-    axis.set(xscale="log", yscale="log", xlabel="µs of a step of SyncVectorEnv")
-    axis.set_title("auto: times faster than SyncVectorEnv", fontsize=9)
-    axis.grid(which="major", alpha=0.3)
-    if groups:
-        axis.legend(fontsize=7)
-
-
-def _plot_lines(axis: Any, report: dict[str, Any], part: str, title: str, *, speed: bool) -> None:
-    lines: dict[str, list[tuple[int, tuple[float, float, float]]]] = {}
-    for entry in report["measurements"]:
-        if entry["part"] != part or "recv of" in entry["case"]:
-            continue
-        if part == "growth" and entry["contestant"] != "process":
-            continue
-        n = entry["num_envs"]
-        name = entry["contestant"] if speed else entry["case"].split(", N")[0]
-        each = [n / micros * 1e6 if speed else micros / n for micros in entry["micros"]]
-        lines.setdefault(name, []).append((n, _common.quartiles(each)))
-    for number, (name, points) in enumerate(lines.items()):
-        sizes = [n for n, _ in points]
-        low, middle, high = zip(*(spread for _, spread in points), strict=True)
-        # There are ten colors; further lines differ by marker.
-        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10 % 3]}
-        axis.plot(sizes, middle, markersize=4, label=name, **style)
-        axis.fill_between(sizes, low, high, alpha=0.2, color=style["color"])
-    axis.set(xscale="log", yscale="log", xlabel="N, environments")
-    axis.set_title(title, fontsize=9)
-    axis.grid(which="major", alpha=0.3)
-    if lines:
-        axis.legend(fontsize=7)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

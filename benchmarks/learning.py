@@ -515,7 +515,7 @@ def _numbers(values: jax.Array) -> list[float | None]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [task.name for task in TASKS]
-    parser = _common.new_parser("learning", __doc__)
+    parser = _common.new_parser("learning", __doc__, has_plot=True)
     add = parser.add_argument
     add(
         "--only",

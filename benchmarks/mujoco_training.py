@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 import jaxenvs
-from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated, words
+from benchmarks import _common
 from jaxenvs.training import PPO, make_train
 
 NUM_ENVS, UNROLL, EPOCHS, BATCH = 8, 256, 10, 64
@@ -29,20 +29,20 @@ Train = Callable[[int], Any]  # trains with this seed
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("mujoco_training", __doc__, has_plot=False)
+    parser = _common.new_parser("mujoco_training", __doc__)
     add = parser.add_argument
     add("--id", default="HalfCheetah-v5", help="a task of Gymnasium's")
-    add("--contestants", type=words, default=list(CONTESTANTS), help="comma-separated")
+    add("--contestants", type=_common.words, default=list(CONTESTANTS), help="comma-separated")
     add("--steps", type=int, default=102_400, help="environment steps of a training")
     add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     options = parser.parse_args(arguments)
-    publish(options, functools.partial(measure, options, arguments), table)
+    _common.publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
     packages = ("flax", "optax", "gymnasium", "mujoco", "stable_baselines3", "torch")
-    report = new_report("mujoco_training", arguments, packages, options.repeats)
+    report = _common.new_report("mujoco_training", arguments, packages, options.repeats)
     seconds: dict[str, list[float]] = {name: [] for name in options.contestants}
     ready: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
@@ -53,7 +53,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
             trainings[name] = stack.enter_context(made)
             ready[name] = time.perf_counter() - start
         for repeat in range(options.repeats):
-            for name in rotated(trainings, repeat):
+            for name in _common.rotated(trainings, repeat):
                 start = time.perf_counter()
                 trainings[name](repeat)
                 seconds[name].append(time.perf_counter() - start)
@@ -71,13 +71,17 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    lines = ["| id | contestant | steps/s | ready after, s |", "|---|---|---|---|"]
-    for entry in report["measurements"]:
-        low, middle, high = quartiles(entry["steps_per_second"])
-        speed = f"{middle:,.0f} [{low:,.0f}, {high:,.0f}]"
-        ready = f"{entry['ready_seconds']:.1f}"
-        lines.append(f"| {entry['id']} | {entry['contestant']} | {speed} | {ready} |")
-    return "\n".join([headline(report, "steps of whole trainings"), "", *lines])
+    rows = (
+        [
+            entry["id"],
+            entry["contestant"],
+            _common.spread(entry["steps_per_second"], ",.0f"),
+            f"{entry['ready_seconds']:.1f}",
+        ]
+        for entry in report["measurements"]
+    )
+    lines = _common.markdown(("id", "contestant", "steps/s", "ready after, s"), rows)
+    return "\n".join([_common.headline(report, "steps of whole trainings"), "", *lines])
 
 
 @contextlib.contextmanager

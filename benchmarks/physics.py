@@ -28,18 +28,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxenvs
-from benchmarks._common import (
-    headline,
-    new_parser,
-    new_report,
-    numbers,
-    publish,
-    quartiles,
-    random_actions,
-    speeds,
-    stepping,
-    words,
-)
+from benchmarks import _common
 
 IDS = (
     *("InvertedPendulum-v5", "Hopper-v5", "Walker2d-v5", "HalfCheetah-v5", "Ant-v5"),
@@ -51,23 +40,23 @@ Run = Callable[[int], float]  # steps N instances this many times and returns th
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("physics", __doc__, has_plot=False)
+    parser = _common.new_parser("physics", __doc__)
     add = parser.add_argument
-    add("--ids", type=words, default=list(IDS), help="comma-separated")
-    add("--num-envs", type=numbers, default=list(SIZES), help="comma-separated")
-    add("--threads", type=numbers, default=[1, 2], help="comma-separated")
+    add("--ids", type=_common.words, default=list(IDS), help="comma-separated")
+    add("--num-envs", type=_common.numbers, default=list(SIZES), help="comma-separated")
+    add("--threads", type=_common.numbers, default=[1, 2], help="comma-separated")
     add("--mjx", action="store_true", help="MJX, too, with 64 instances")
     add("--steps", type=int, default=64, help="steps in a scan")
     add("--repeats", type=int, default=7, help="number of repetitions (default 7)")
     add("--min-seconds", type=float, default=0.3, help="minimum duration of a sample")
     options = parser.parse_args(arguments)
-    publish(options, functools.partial(measure, options, arguments), table)
+    _common.publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
     packages = ("gymnasium", "mujoco", "mujoco-mjx", "envpool")
-    report = new_report("physics", arguments, packages, options.repeats)
+    report = _common.new_report("physics", arguments, packages, options.repeats)
     report["measurements"] = []
     for id in options.ids:
         for num_envs in options.num_envs:
@@ -98,35 +87,33 @@ def _measure_case(
             for kind, threads in names
         ]
         runs = [(run, steps * num_envs) for run, steps, _ in made]
-        found = speeds(runs, options.repeats, options.min_seconds)
+        found = _common.speeds(runs, options.repeats, options.min_seconds)
     entries = []
     for (kind, threads), measured, (*_, seconds) in zip(names, found, made, strict=True):
         case = {"id": id, "num_envs": num_envs, "contestant": kind, "threads": threads}
         entries.append({**case, "steps_per_second": measured, "compile_seconds": seconds})
         if not options.quiet:
-            print(_row(entries[-1]), flush=True)
+            print(*_row(entries[-1]), sep=", ", flush=True)
     return entries
 
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    titles = ("id", "N", "contestant", "threads", "steps/s", "compile, s")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    return "\n".join([headline(report, "steps"), "", *lines, *map(_row, report["measurements"])])
+    titles = "id", "N", "contestant", "threads", "steps/s", "compile, s"
+    lines = _common.markdown(titles, map(_row, report["measurements"]))
+    return "\n".join([_common.headline(report, "steps"), "", *lines])
 
 
-def _row(entry: dict[str, Any]) -> str:
-    low, middle, high = quartiles(entry["steps_per_second"])
+def _row(entry: dict[str, Any]) -> list[str]:
     compiled = entry["compile_seconds"]
-    cells = [
+    return [
         entry["id"],
         f"{entry['num_envs']:,}",
         entry["contestant"],
         f"{entry['threads']}",
-        f"{middle:,.0f} [{low:,.0f}, {high:,.0f}]",
+        _common.spread(entry["steps_per_second"], ",.0f"),
         "" if compiled is None else f"{compiled:.1f}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 # Contestants. Each yields the function to time, the steps of all instances that a call of it
@@ -152,7 +139,7 @@ def _jit(id: str, num_envs: int, threads: int, steps: int, **parameters: Any) ->
         return jax.lax.scan(step, carry, actions)[0]
 
     carry = jax.jit(env.reset)(jax.random.key(0))[0], jax.random.key(1)
-    actions = jnp.asarray(random_actions(env.single_action_space, (steps, num_envs)))
+    actions = jnp.asarray(_common.random_actions(env.single_action_space, (steps, num_envs)))
     start = time.perf_counter()
     program = scan.lower(*carry, actions).compile()
     seconds = time.perf_counter() - start
@@ -176,7 +163,7 @@ def _make_gym(id: str, num_envs: int, threads: int, steps: int) -> Made:
     else:
         env = jaxenvs.make_gym(id, num_envs, **_of_threads(id, threads))
         env.reset(seed=0)
-        yield stepping(env.step, env.single_action_space, num_envs), 1, None
+        yield _common.stepping(env.step, env.single_action_space, num_envs), 1, None
     env.close()
 
 
@@ -187,7 +174,7 @@ def _envpool(id: str, num_envs: int, threads: int, steps: int) -> Made:
     pool: Any = envpool.make(id, "gymnasium", num_envs=num_envs, num_threads=threads)
     pool.reset()
     try:
-        yield stepping(pool.step, pool.action_space, num_envs), 1, None
+        yield _common.stepping(pool.step, pool.action_space, num_envs), 1, None
     finally:
         pool.close()
 
@@ -196,7 +183,7 @@ def _envpool(id: str, num_envs: int, threads: int, steps: int) -> Made:
 def _pool(id: str, num_envs: int, threads: int, steps: int) -> Made:
     with jaxenvs.make_pool(f"gymnasium/{id}", num_envs, num_workers=threads, seed=0) as pool:
         pool.reset()
-        yield stepping(pool.step, pool.single_action_space, num_envs), 1, None
+        yield _common.stepping(pool.step, pool.single_action_space, num_envs), 1, None
 
 
 @contextlib.contextmanager
@@ -232,7 +219,7 @@ def _one(env: Any) -> Run:
         if terminated or truncated:
             env.reset()
 
-    return stepping(step, env.action_space, 1)
+    return _common.stepping(step, env.action_space, 1)
 
 
 if __name__ == "__main__":

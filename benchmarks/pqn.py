@@ -40,7 +40,7 @@ Curve = list[tuple[int, float]]  # environment steps, mean return of episodes
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = _common.new_parser("pqn", __doc__)
+    parser = _common.new_parser("pqn", __doc__, has_plot=True)
     add = parser.add_argument
     add(
         "--purejaxql",

@@ -1,12 +1,12 @@
 """Measures random-policy rollouts in one jitted scan: jaxenvs, gymnax, and a loop in C.
 
     python -m benchmarks.rollout --ids CartPole-v1 --num-envs 64,1024,16384
-    python -m benchmarks.rollout --output auto --plot auto          # everything, about ten minutes
+    python -m benchmarks.rollout --output auto    # everything, about ten minutes
     python -m benchmarks.rollout --variants reset_chunk=16 reset_chunk=N --peers ""
     python -m benchmarks.rollout --ids MinAtar/Seaquest-v1 --steps 16 \
         --keep benchmarks/results/NAME.json --output auto    # keeps the file's other measurements
     python -m benchmarks.rollout --ids MiniGrid-DoorKey-8x8-v0 --max-steps 10,100,1000
-    python -m benchmarks.rollout --load benchmarks/results/NAME.json --plot auto
+    python -m benchmarks.rollout --load benchmarks/results/NAME.json
 
 A rollout is `--steps` steps of N instances. Each contestant draws actions from its own action space
 inside the loop, restarts finished episodes, returns the last state and observation, sums the
@@ -24,7 +24,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import chex
@@ -99,7 +98,7 @@ class Measurement:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
     options = _parse(arguments)
-    _common.publish(options, lambda: measure(options, arguments), table, plot)
+    _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -499,12 +498,6 @@ def table(report: dict[str, Any]) -> str:
             f"| {entry['trace_seconds']:.2f} | {entry['compile_seconds']:.2f} |"
         )
     return "\n".join(lines)
-
-
-def plot(report: dict[str, Any], path: Path) -> None:
-    """Plots steps per second over N, one panel per id; the C loops are horizontal lines."""
-    levels = {"limit": ("--", "C loop"), "scalar": (":", "C loop")}
-    _common.draw(report, path, "Jitted random-policy rollouts", levels)
 
 
 def _missing(peers: Sequence[str]) -> Iterator[str]:

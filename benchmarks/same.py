@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 import jaxenvs
-from benchmarks import _certificates, _sources, certify
+from benchmarks import _certificates, _common, _sources, certify
 from benchmarks.oracles import oracle_for
 
 NUM_ENVS, NUM_STEPS, SEEDS = 64, 128, 4
@@ -33,11 +33,7 @@ NUM_ENVS, NUM_STEPS, SEEDS = 64, 128, 4
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; see `--help`. Returns 1 if anything differs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.same",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.plain_parser("same", __doc__)
     parser.add_argument("commit", help="the commit to compare with, such as HEAD~1")
     parser.add_argument("ids", nargs="*", help="environment ids; by default, those that are stale")
     parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)  # see `play_at`

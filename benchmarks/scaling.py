@@ -4,7 +4,7 @@ Seeds: PPO on CartPole-v1 with 1, 8, and 64 vmapped seeds. Devices: a run withou
 the same training sharded over 1, 2, 4, and 8 virtual devices of this machine, each in its own
 process. With more devices than cores, this measures the overhead of sharding.
 
-    python -m benchmarks.scaling --output auto --plot auto
+    python -m benchmarks.scaling --output auto
     python -m benchmarks.scaling --parts devices --repeats 3
 """
 
@@ -15,19 +15,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks._common import (
-    headline,
-    new_parser,
-    new_report,
-    numbers,
-    publish,
-    quartiles,
-    rotated,
-    words,
-)
+from benchmarks import _common
 
 PARTS = ("seeds", "devices")
 SIZES = {"seeds": (64, 64), "devices": (512, 32)}  # instances, unroll length
@@ -36,20 +26,30 @@ FORCED = "--xla_force_host_platform_device_count"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("scaling", __doc__)
+    parser = _common.new_parser("scaling", __doc__)
     add = parser.add_argument
-    add("--parts", type=words, default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
-    add("--seeds", type=numbers, default=[1, 8, 64], help="numbers of seeds (default 1,8,64)")
-    add("--devices", type=numbers, default=[1, 2, 4, 8], help="numbers of devices")
+    add(
+        "--parts",
+        type=_common.words,
+        default=list(PARTS),
+        help=f"comma-separated: {', '.join(PARTS)}",
+    )
+    add(
+        "--seeds",
+        type=_common.numbers,
+        default=[1, 8, 64],
+        help="numbers of seeds (default 1,8,64)",
+    )
+    add("--devices", type=_common.numbers, default=[1, 2, 4, 8], help="numbers of devices")
     add("--steps", type=int, default=131_072, help="environment steps of each training run")
     add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     options = parser.parse_args(arguments)
-    publish(options, lambda: measure(options, arguments), table, plot)
+    _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report. The training runs of a part run in turn."""
-    report = new_report("scaling", arguments, ("flax", "optax"), options.repeats)
+    report = _common.new_report("scaling", arguments, ("flax", "optax"), options.repeats)
     report |= {"steps": options.steps, "measurements": []}
     for part in options.parts:
         # 0 devices stands for the training without `shard`, the reference for the others.
@@ -58,13 +58,13 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
             sides = [stack.enter_context(_process(part, n, options.steps)) for n in counts]
             seconds: list[list[float]] = [[] for _ in counts]
             for repeat in range(options.repeats):
-                for i in rotated(range(len(counts)), repeat):
+                for i in _common.rotated(range(len(counts)), repeat):
                     seconds[i].append(sides[i][1]())
         for n, (compile_seconds, _), taken in zip(counts, sides, seconds, strict=True):
             entry = {"part": part, "number": n, "seconds": taken}
             report["measurements"].append(entry | {"compile_seconds": compile_seconds})
             if not options.quiet:
-                print(f"{_name(entry)}: {quartiles(taken)[1]:.2f} s", flush=True)
+                print(f"{_name(entry)}: {_common.quartiles(taken)[1]:.2f} s", flush=True)
     return report
 
 
@@ -88,57 +88,21 @@ def train(part: str, number: int, steps: int) -> tuple[Any, Any]:
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown: seconds, ratios to the first row, and seconds per seed."""
-    lines = [
-        headline(report, f"PPO on CartPole-v1, {report['steps']:,} steps per training"),
-        "",
-        "| | s | ratio to the first row | s per training | compile, s |",
-        "|---|---|---|--:|--:|",
-    ]
+    work = f"PPO on CartPole-v1, {report['steps']:,} steps per training"
+    rows = []
     for entry in report["measurements"]:
-        low, middle, high = quartiles(entry["seconds"])
-        less, ratio, more = quartiles(_ratios(report, entry))
         trainings = entry["number"] if entry["part"] == "seeds" else 1
-        lines.append(
-            f"| {_name(entry)} | {middle:.2f} [{low:.2f}, {high:.2f}]"
-            f" | {ratio:.2f} [{less:.2f}, {more:.2f}] | {middle / trainings:.3f}"
-            f" | {entry['compile_seconds']:.1f} |"
+        rows.append(
+            [
+                _name(entry),
+                _common.spread(entry["seconds"], ".2f"),
+                _common.spread(_ratios(report, entry), ".2f"),
+                f"{_common.quartiles(entry['seconds'])[1] / trainings:.3f}",
+                f"{entry['compile_seconds']:.1f}",
+            ]
         )
-    return "\n".join(lines)
-
-
-def plot(report: dict[str, Any], path: Path) -> None:
-    """Plots ratios to the first entry, one panel per part; dotted: no gain and no loss."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    parts = list(dict.fromkeys(entry["part"] for entry in report["measurements"]))
-    figure, axes = plt.subplots(
-        1, len(parts), figsize=(4.5 * len(parts), 4), squeeze=False, layout="constrained"
-    )
-    for axis, part in zip(axes[0], parts, strict=True):
-        entries = [entry for entry in report["measurements"] if entry["part"] == part]
-        entries = [entry for entry in entries if entry["number"]]
-        counts = [entry["number"] for entry in entries]
-        rows = [quartiles(_ratios(report, entry)) for entry in entries]
-        low, middle, high = zip(*rows, strict=True)
-        axis.plot(counts, middle, marker="o")
-        axis.fill_between(counts, low, high, alpha=0.2)
-        if part == "seeds":
-            axis.plot(counts, counts, color="gray", linestyle=":")
-            axis.set(yscale="log", title="seeds, vmapped", ylabel="times one seed")
-        else:
-            axis.axhline(1, color="gray", linestyle=":")
-            axis.set(title="devices, the same work", ylabel="times no shard")
-            axis.set_ylim(bottom=0)
-        axis.set(xscale="log", xlabel=part, xticks=counts, xticklabels=counts)
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    host = report["machine"]
-    figure.suptitle(f"{host['cores']} cores of {host['cpu']}", fontsize=10)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    titles = "", "s", "ratio to the first row", "s per training", "compile, s"
+    return "\n".join([_common.headline(report, work), "", *_common.markdown(titles, rows)])
 
 
 @contextlib.contextmanager

@@ -212,7 +212,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [case.name for case in cases(["PPO"], ["threads"], [])]
-    parser = _common.new_parser("schemes", __doc__, has_plot=False)
+    parser = _common.new_parser("schemes", __doc__)
     add = parser.add_argument
     algorithms = list(ALGORITHMS)
     add(

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 import jaxenvs
-from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated
+from benchmarks import _common
 from benchmarks.host.overlap import share_hidden
 from jaxenvs.training import PPO, ActorCritic, Learner, Scheme, VTrace, remote
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
@@ -53,17 +53,17 @@ class SleepingEnv(gymnasium.Env):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = new_parser("sebulba", __doc__, has_plot=False)
+    parser = _common.new_parser("sebulba", __doc__)
     parser.add_argument(
         "--repeats", type=int, default=15, help="number of repetitions (default 15)"
     )
     options = parser.parse_args(arguments)
-    publish(options, functools.partial(measure, options.repeats, arguments), table)
+    _common.publish(options, functools.partial(measure, options.repeats, arguments), table)
 
 
 def measure(repeats: int, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
-    report = new_report("sebulba", arguments, ("flax", "optax", "gymnasium"), repeats)
+    report = _common.new_report("sebulba", arguments, ("flax", "optax", "gymnasium"), repeats)
     report["measurements"] = [_race(epochs, repeats) for epochs in _epochs()]
     return report
 
@@ -71,18 +71,14 @@ def measure(repeats: int, arguments: Sequence[str] | None = None) -> dict[str, A
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
     work = f"N = {NUM_ENVS}, T = {UNROLL_LENGTH}, {SECONDS * 1e3:g} ms per step"
-    lines = [
-        headline(report, work),
-        "",
-        f"| stepping, ms | learning, ms | both, ms | hidden of the shorter (≥ {TARGET:.0%}) |",
-        "|--:|--:|--:|---|",
-    ]
+    titles = "stepping, ms", "learning, ms", "both, ms", f"hidden of the shorter (≥ {TARGET:.0%})"
+    rows = []
     for entry in report["measurements"]:
-        times = [quartiles(entry["seconds"][name])[1] * 1e3 for name in ("step", "learn", "both")]
-        low, middle, high = quartiles(entry["hidden"])
-        cells = [*(f"{each:.1f}" for each in times), f"{middle:.0%} [{low:.0%}, {high:.0%}]"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        times = [
+            _common.quartiles(entry["seconds"][name])[1] * 1e3 for name in ("step", "learn", "both")
+        ]
+        rows.append([*(f"{each:.1f}" for each in times), _common.spread(entry["hidden"], ".0%")])
+    return "\n".join([_common.headline(report, work), "", *_common.markdown(titles, rows)])
 
 
 def _race(epochs: int, repeats: int) -> dict[str, Any]:
@@ -101,7 +97,7 @@ def _race(epochs: int, repeats: int) -> dict[str, Any]:
             for side in sides.values():
                 side()
         for repeat in range(repeats):
-            for name in rotated(sides, repeat):
+            for name in _common.rotated(sides, repeat):
                 _wait_until_idle(ahead)
                 if name == "both":
                     ahead.step()  # uses the unroll that was collected before this turn

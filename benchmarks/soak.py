@@ -7,7 +7,6 @@ Every transition is compared with a count that the environments keep: nothing ma
 twice, or be made up. The exit status is 1 if something was.
 """
 
-import argparse
 import logging
 import os
 import random
@@ -23,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxenvs
-from benchmarks._common import choices
+from benchmarks import _common
 from benchmarks._counted import LENGTH, Counted
 from jaxenvs.bridge.pool import Pool
 
@@ -165,13 +164,9 @@ def soak(way: str, seconds: float, seed: int) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.soak",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.plain_parser("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for all ways together")
-    parser.add_argument("--ways", type=choices(WAYS), default=list(WAYS), help=f"of {WAYS}")
+    parser.add_argument("--ways", type=_common.choices(WAYS), default=list(WAYS), help=f"of {WAYS}")
     parser.add_argument("--seed", type=int, default=0, help="of the disturbances (default 0)")
     options = parser.parse_args(arguments)
     logging.getLogger("jaxenvs").setLevel(logging.ERROR)

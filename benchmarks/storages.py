@@ -19,18 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks._common import (
-    OURS,
-    Sampler,
-    alternate,
-    choices,
-    headline,
-    new_parser,
-    new_report,
-    numbers,
-    publish,
-    quartiles,
-)
+from benchmarks import _common
+from benchmarks._common import OURS
 from jaxenvs.training import HindsightReplay, PrioritizedReplay, Replay
 from jaxenvs.training.storages import ReplayStorage
 from jaxenvs.training.types import Transition
@@ -54,20 +44,20 @@ OBSERVATIONS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = new_parser("storages", __doc__, has_plot=False)
+    parser = _common.new_parser("storages", __doc__)
     add = parser.add_argument
-    add("--capacities", type=numbers, default=[10_000, 100_000], help="comma-separated")
-    add("--batch-sizes", type=numbers, default=[32, 128, 256], help="comma-separated")
+    add("--capacities", type=_common.numbers, default=[10_000, 100_000], help="comma-separated")
+    add("--batch-sizes", type=_common.numbers, default=[32, 128, 256], help="comma-separated")
     add("--repeats", type=int, default=11, help="number of repetitions (default 11)")
     add("--min-seconds", type=float, default=0.05, help="minimum duration of a sample")
-    add("--peers", type=choices(PEERS), default=list(PEERS), help='"flashbax" or ""')
+    add("--peers", type=_common.choices(PEERS), default=list(PEERS), help='"flashbax" or ""')
     options = parser.parse_args(arguments)
-    publish(options, functools.partial(measure, options, arguments), table)
+    _common.publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
-    report = new_report("storages", arguments, PEERS, options.repeats)
+    report = _common.new_report("storages", arguments, PEERS, options.repeats)
     report["bytes"] = [entry for name in OBSERVATIONS for entry in _bytes(name, options.peers)]
     report["measurements"] = [
         entry
@@ -81,30 +71,34 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    lines = [
-        headline(report, f"N = {NUM_ENVS}, T = {UNROLL_LENGTH}"),
-        "",
-        f"| observations | storage | bytes per transition, of {BYTES_AT:,}"
-        " | ratio to the transition | ratio with each observation once |",
-        "|---|---|---|---|---|",
-    ]
+    held = []
     for entry in report["bytes"]:
         each = entry["allocated"] / entry["capacity"]
-        ratios = f"{each / entry['transition']:.3f} | {each / entry['once']:.3f}"
-        lines.append(f"| {entry['id']} | {entry['storage']} | {each:,.1f} | {ratios} |")
-    lines += [
-        "",
-        "| | capacity | batch | storage | µs per update | this / jaxenvs |",
-        "|---|---|---|---|---|---|",
-    ]
-    for entry in report["measurements"]:
-        low, middle, high = quartiles([1e6 * each for each in entry["seconds"]])
-        cells = [entry["kind"], f"{entry['capacity']:,}", entry["batch_size"], entry["contestant"]]
-        low_ratio, ratio, high_ratio = quartiles(entry["this_over_ours"])
-        ratio = f"{ratio:.2f} [{low_ratio:.2f}, {high_ratio:.2f}]"
-        cells += [f"{middle:.1f} [{low:.1f}, {high:.1f}]", ratio]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        ratios = [f"{each / entry[name]:.3f}" for name in ("transition", "once")]
+        held.append([entry["id"], entry["storage"], f"{each:,.1f}", *ratios])
+    updates = (
+        [
+            entry["kind"],
+            f"{entry['capacity']:,}",
+            entry["batch_size"],
+            entry["contestant"],
+            _common.spread([1e6 * each for each in entry["seconds"]], ".1f"),
+            _common.spread(entry["this_over_ours"], ".2f"),
+        ]
+        for entry in report["measurements"]
+    )
+    ratios = "ratio to the transition", "ratio with each observation once"
+    sizes = "observations", "storage", f"bytes per transition, of {BYTES_AT:,}", *ratios
+    times = "", "capacity", "batch", "storage", "µs per update", "this / jaxenvs"
+    return "\n".join(
+        [
+            _common.headline(report, f"N = {NUM_ENVS}, T = {UNROLL_LENGTH}"),
+            "",
+            *_common.markdown(sizes, held),
+            "",
+            *_common.markdown(times, updates),
+        ]
+    )
 
 
 def _bytes(name: str, peers: Sequence[str]) -> list[dict[str, Any]]:
@@ -138,8 +132,10 @@ def _race(
     updates = {OURS: _ours(storage, batch_size)}
     if options.peers:
         updates["flashbax"] = _theirs(_flashbax(kind, capacity, batch_size), kind, capacity)
-    samplers = {name: Sampler(_timed_scans(update, capacity)) for name, update in updates.items()}
-    alternate(list(samplers.values()), options.repeats, options.min_seconds)
+    samplers = {
+        name: _common.Sampler(_timed_scans(update, capacity)) for name, update in updates.items()
+    }
+    _common.alternate(list(samplers.values()), options.repeats, options.min_seconds)
     seconds = {
         name: [each / (sampler.calls * UPDATES) for each in sampler.seconds]
         for name, sampler in samplers.items()

@@ -21,18 +21,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxenvs
-from benchmarks._common import (
-    Sampler,
-    alternate,
-    headline,
-    new_parser,
-    new_report,
-    numbers,
-    publish,
-    quartiles,
-    version,
-    words,
-)
+from benchmarks import _common
 from benchmarks._suite_peers import PLAYERS, RESETTING
 from jaxenvs.suites._shared import cast_like
 from jaxenvs.wrappers import TimeLimit
@@ -63,47 +52,47 @@ Step = Callable[
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("suites", __doc__, has_plot=False)
+    parser = _common.new_parser("suites", __doc__)
     add = parser.add_argument
-    add("--ids", type=words, default=list(IDS), help="comma-separated")
-    add("--num-envs", type=numbers, default=[1024], help="comma-separated")
+    add("--ids", type=_common.words, default=list(IDS), help="comma-separated")
+    add("--num-envs", type=_common.numbers, default=[1024], help="comma-separated")
     add("--steps", type=int, default=32, help="steps in a scan")
     add("--repeats", type=int, default=7, help="number of repetitions (default 7)")
     add("--min-seconds", type=float, default=0.2, help="minimum duration of a sample")
     options = parser.parse_args(arguments)
-    publish(options, functools.partial(measure, options, arguments), table)
+    _common.publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
     packages = dict.fromkeys(_package(id) for id in options.ids)
-    report = new_report("suites", arguments, list(packages), options.repeats)
+    report = _common.new_report("suites", arguments, list(packages), options.repeats)
     report["measurements"] = []
     warnings.filterwarnings("ignore")  # of the libraries
     for id in options.ids:
-        if not version(_package(id)):
+        if not _common.version(_package(id)):
             continue
         for num_envs in options.num_envs:
             for peer in RESETTING:
                 if peer.partition(",")[0] == id.partition("/")[0]:
                     entry = _measure(id, num_envs, peer, options)
                     report["measurements"].append(entry)
-                    print(_row(entry), flush=True)
+                    print(*_row(entry), sep=", ", flush=True)
     return report
 
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown."""
-    return "\n".join(
-        [
-            headline(report, "steps in one jitted scan"),
-            "",
-            "| id | N | time of a step, jaxenvs / library, no resets | M steps/s with resets |"
-            " speed with resets, jaxenvs / library | episodes end after |",
-            "|---|---|---|---|---|---|",
-            *map(_row, report["measurements"]),
-        ]
+    titles = (
+        "id",
+        "N",
+        "time of a step, jaxenvs / library, no resets",
+        "M steps/s with resets",
+        "speed with resets, jaxenvs / library",
+        "episodes end after",
     )
+    lines = _common.markdown(titles, map(_row, report["measurements"]))
+    return "\n".join([_common.headline(report, "steps in one jitted scan"), "", *lines])
 
 
 def _package(id: str) -> str:
@@ -111,18 +100,15 @@ def _package(id: str) -> str:
     return "kinetix-env" if suite == "kinetix" else suite
 
 
-def _row(entry: dict[str, Any]) -> str:
-    cost, gain = quartiles(entry["cost"]), quartiles(entry["gain"])
-    speed = quartiles(entry["steps_per_second"])[1]
-    cells = [
+def _row(entry: dict[str, Any]) -> list[str]:
+    return [
         entry["id"],
         f"{entry['num_envs']:,}",
-        f"{cost[1]:.3f} [{cost[0]:.3f}, {cost[2]:.3f}]",
-        f"{speed / 1e6:.3g}",
-        f"{gain[1]:.2f} [{gain[0]:.2f}, {gain[2]:.2f}]",
+        _common.spread(entry["cost"], ".3f"),
+        f"{_common.quartiles(entry['steps_per_second'])[1] / 1e6:.3g}",
+        _common.spread(entry["gain"], ".2f"),
         f"{entry['episode_length']:.0f} steps",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _measure(id: str, num_envs: int, peer: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -161,8 +147,8 @@ def _measure(id: str, num_envs: int, peer: str, options: argparse.Namespace) -> 
         _Program(ours_resetting, lambda keys: batch.reset(keys)[0], sample, keys, options),
         _Program(following, first, sample, keys, options),
     ]
-    samplers = [Sampler(program.run) for program in programs]
-    alternate(samplers, options.repeats, options.min_seconds)
+    samplers = [_common.Sampler(program.run) for program in programs]
+    _common.alternate(samplers, options.repeats, options.min_seconds)
     seconds = [[s / sampler.calls for s in sampler.seconds] for sampler in samplers]
     return {
         "id": id + peer.removeprefix(suite),

@@ -3,7 +3,7 @@
 After every 2,048 environment steps, the greedy policy plays 100 new episodes. The task is solved
 when their mean return is 475 or more. The time of these evaluations is not counted.
 
-    python -m benchmarks.time_to_solve --output auto --plot auto
+    python -m benchmarks.time_to_solve --output auto
     python -m benchmarks.time_to_solve --seeds 2 --contestants jaxenvs,sb3-1thread
 
 Stable-Baselines3 uses the settings of its zoo, with torch's default number of threads and with one.
@@ -20,7 +20,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -100,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--seeds", type=int, default=9, help="training runs per contestant (default 9)")
     add("--steps", type=int, default=STEPS, help="steps after which a training run has failed")
     options = parser.parse_args(arguments)
-    publish(options, lambda: measure(options, arguments), table, plot)
+    publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -157,31 +156,6 @@ def table(report: dict[str, Any]) -> str:
     if rival is not None:
         lines += ["", f"Ratios to {rival['contestant']}; the target is {TARGET:g}."]
     return "\n".join(lines)
-
-
-def plot(report: dict[str, Any], path: Path) -> None:
-    """Plots returns of the evaluations over seconds, including preparation, for each run."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for i, entry in enumerate(report["measurements"]):
-        for run in entry["runs"]:
-            number = len(run["returns"])
-            seconds = [
-                run["ready_seconds"] + run["seconds"] * (k + 1) / number for k in range(number)
-            ]
-            axis.plot(seconds, run["returns"], color=f"C{i}", alpha=0.35, linewidth=1)
-            axis.plot(seconds[-1], run["returns"][-1], "o", color=f"C{i}", markersize=5)
-        axis.plot([], [], "o-", color=f"C{i}", label=entry["contestant"])
-    axis.axhline(SOLVED, color="gray", linewidth=1, linestyle=":")
-    axis.set(xscale="log", xlabel="seconds, including compilation", ylabel="greedy return")
-    axis.legend(fontsize=8)
-    axis.grid(which="both", alpha=0.3)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _run(name: str, seed: int, max_steps: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--returns", action="store_true", help=f"also compare returns over {SEEDS} seeds")
     add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"folder of {peers.WHERE}")
     options = parser.parse_args(arguments)
-    publish(options, lambda: measure(options, arguments), table, plot)
+    publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None) -> dict[str, Any]:
@@ -213,31 +213,6 @@ def table(report: dict[str, Any]) -> str:
         error = statistics.stdev(entry["returns"]) / math.sqrt(len(entry["returns"]))
         lines.append(f"| {entry['case']} | {entry['contestant']} | {mean:.1f} | {error:.1f} |")
     return "\n".join(lines)
-
-
-def plot(report: dict[str, Any], path: Path) -> None:
-    """Plots the seconds of each contestant, one group per case."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Rectangle
-
-    names = list(dict.fromkeys(entry["contestant"] for entry in report["measurements"]))
-    cases = list(dict.fromkeys(entry["case"] for entry in report["measurements"]))
-    figure, axis = plt.subplots(figsize=(1.6 * len(cases) + 2, 4), layout="constrained")
-    for entry in report["measurements"]:
-        rank = names.index(entry["contestant"])
-        x = cases.index(entry["case"]) + 0.8 * (rank + 0.5) / len(names) - 0.4
-        low, middle, high = quartiles(entry["seconds"])
-        error = [[middle - low], [high - middle]]
-        axis.bar(x, middle, 0.75 / len(names), color=f"C{rank}", yerr=error, capsize=2)
-    axis.set_xticks(range(len(cases)), cases, rotation=20, ha="right")
-    axis.set_ylabel("seconds")
-    handles = [Rectangle((0, 0), 1, 1, color=f"C{i}") for i in range(len(names))]
-    axis.legend(handles, names)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _compiled(

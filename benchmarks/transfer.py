@@ -8,7 +8,6 @@ many episodes in both. A policy transfers if its mean returns are equivalent: tw
 benchmarks/certificates/transfer.json.
 """
 
-import argparse
 import functools
 import sys
 from collections.abc import Sequence
@@ -55,11 +54,7 @@ class ReferenceEnv(gymnasium.Env):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; see `--help`. Returns 1 if a policy does not transfer."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.transfer",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.plain_parser("transfer", __doc__)
     add = parser.add_argument
     add("ids", nargs="+", help="environment ids")
     add("--algorithm", default="PPO")

@@ -39,13 +39,3 @@ def numbers(values: Iterable[int]) -> list[str]:
 
 def threads(count: int) -> str:
     return f"{count} thread{'s' * (count > 1)}"
-
-
-def grid(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """Returns the lines of a table with these titles and rows."""
-    columns = tuple(columns)
-    return [line(*columns), "|---" * len(columns) + "|", *(line(*cells) for cells in rows)]
-
-
-def line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from benchmarks._common import OURS
-from benchmarks.tables._cells import digits, grid, line, median, numbers, table, times
+from benchmarks._common import OURS, markdown
+from benchmarks.tables._cells import digits, median, numbers, table, times
 from benchmarks.tables._reports import GPU, Report, figure, ids_of, load, measured, rival, version
 
 
@@ -41,7 +41,7 @@ def _calls(report: Report, peers: Mapping[str, str]) -> list[str]:
 
     ours = ["`jaxenvs.make_gym`", *(micros(size, OURS) for size in sizes)]
     theirs = ([name, *(peer(kind, size) for size in sizes)] for kind, name in peers.items())
-    return grid(("instances", *numbers(sizes)), [ours, *theirs])
+    return markdown(("instances", *numbers(sizes)), [ours, *theirs])
 
 
 @table
@@ -55,7 +55,7 @@ def numpy_toy_text() -> list[str]:
         return f"{digits(size / ours * 1e6)} ({times([rival(report, 'envpool', **case)['ratio']])})"
 
     rows = ([id, *(cell(id, size) for size in sizes)] for id in ids_of(report))
-    return grid(("instances", *numbers(sizes)), rows)
+    return markdown(("instances", *numbers(sizes)), rows)
 
 
 @table
@@ -75,7 +75,7 @@ def pools() -> list[str]:
     ):
         cases = [f"CartPole-v1, N = {size}" for size in sizes]
         rows.append([name, *(times(figure(report, case, start)) for case in cases)])
-    return grid(("instances", *numbers(sizes)), rows)
+    return markdown(("instances", *numbers(sizes)), rows)
 
 
 @table
@@ -148,7 +148,7 @@ def bridge() -> list[str]:
         ),
     }
     cells = {name: x if isinstance(x, str) else digits(x) for name, x in rows.items()}
-    return ["| | |", "|---|---|", *(line(*row) for row in cells.items())]
+    return ["| | |", *markdown(("", ""), cells.items())[1:]]
 
 
 @table
@@ -166,4 +166,4 @@ def gpu_pools() -> list[str]:
         ("CartPole-v1 and MLP policy", "the same, an MLP policy", "Python, jitted policy"),
     )
     rows = ([name, micros(case, "callback"), micros(case, loop)] for case, name, loop in cases)
-    return grid(("64 instances, µs per step", "program, by a callback", "Python loop"), rows)
+    return markdown(("64 instances, µs per step", "program, by a callback", "Python loop"), rows)

@@ -1,7 +1,7 @@
 """Jaxenvs beside other libraries, in a few rows."""
 
-from benchmarks._common import OURS
-from benchmarks.tables._cells import digits, grid, median, ratios, table, times
+from benchmarks._common import OURS, markdown
+from benchmarks.tables._cells import digits, median, ratios, table, times
 from benchmarks.tables._reports import figure, load, measured, rival
 from benchmarks.tables.rollouts import form
 
@@ -48,4 +48,4 @@ def summary() -> list[str]:
             if (theirs := measured(trained, case=case, contestant=peer, missing_ok=True))
         ]
         rows.append((work, f"{digits(median(ours))} s", ", ".join(peers)))
-    return grid(("work", "jaxenvs", "times as fast as"), rows)
+    return markdown(("work", "jaxenvs", "times as fast as"), rows)

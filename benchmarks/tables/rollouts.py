@@ -6,8 +6,8 @@ from typing import Any
 import jaxenvs
 from benchmarks import first_step
 from benchmarks import gpu_kernels as kernels
-from benchmarks._common import OURS
-from benchmarks.tables._cells import digits, grid, median, numbers, ratios, table, times
+from benchmarks._common import OURS, markdown
+from benchmarks.tables._cells import digits, median, numbers, ratios, table, times
 from benchmarks.tables._reports import GPU, Report, ids_of, load, measured
 
 GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
@@ -44,7 +44,7 @@ def minigrid_limits() -> list[str]:
         names = [f"{id}, {limit} steps" for limit in limits]
         return [id, *(speed(report, name, 1024, GRIDWORLDS) for name in names)]
 
-    return grid(("time limit", *numbers(limits)), map(row, ids))
+    return markdown(("time limit", *numbers(limits)), map(row, ids))
 
 
 @table
@@ -65,7 +65,7 @@ def gpu_resets() -> list[str]:
     ):
         cases = [measured(report, id=id, num_envs=n, contestant=contestant) for n in sizes]
         rows.append([name, *(digits(median(c["steps_per_second"]) / 1e6) for c in cases)])
-    return grid((f"{id}, instances", *numbers(sizes)), rows)
+    return markdown((f"{id}, instances", *numbers(sizes)), rows)
 
 
 def rollouts(
@@ -76,7 +76,7 @@ def rollouts(
 ) -> list[str]:
     """Returns million steps per second, and the ratios to the peers that have an id."""
     rows = ([id, *(speed(report, id, size, peers) for size in sizes)] for id in ids)
-    return grid(("instances", *numbers(sizes)), rows)
+    return markdown(("instances", *numbers(sizes)), rows)
 
 
 def speed(report: Report, id: str, num_envs: int, peers: Sequence[str]) -> str:
@@ -103,7 +103,7 @@ def rollout_forms() -> list[str]:
         speed, ratio = form(report, name, id=id, num_envs=num_envs)
         return digits(speed) + (f" (gymnax {times(ratio)})" if ratio else "")
 
-    return grid(
+    return markdown(
         ("form", *(f"{id}, N = {number:,}" for id, number in cases)),
         (
             [name, *(cell(name, *case) for case in cases)]
@@ -149,7 +149,7 @@ def suites() -> list[str]:
         ]
         for entry in load("suites")["measurements"]
     )
-    return grid(columns, rows)
+    return markdown(columns, rows)
 
 
 @table
@@ -164,4 +164,4 @@ def first_steps() -> list[str]:
         most, id = max(found)
         middle = median([seconds for seconds, _ in found])
         rows.append([family, str(len(found)), digits(middle), digits(most), id])
-    return grid(("family", "classes", "median", "most", "id of the most"), rows)
+    return markdown(("family", "classes", "median", "most", "id of the most"), rows)

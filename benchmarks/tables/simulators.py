@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._common import markdown
 from benchmarks.atari_exact import COMPARED, parts_of
-from benchmarks.tables._cells import digits, grid, median, numbers, ratios, table, threads, times
+from benchmarks.tables._cells import digits, median, numbers, ratios, table, threads, times
 from benchmarks.tables._reports import Report, ids_of, load, measured
 
 
@@ -44,7 +45,7 @@ def _tasks(
     """
     report = load("physics")
     rows = ([id, *(_beside(report, id, *case) for case in cases)] for id in ids_of(report))
-    return grid((corner, *columns), rows)
+    return markdown((corner, *columns), rows)
 
 
 def _beside(report: Report, id: str, num_envs: int, threads: int, ours: str, peer: str) -> str:
@@ -74,7 +75,7 @@ def atari() -> list[str]:
     cases = ("jit", 1), ("jit", 2), ("make_gym", 2), ("ram", 2)
     games = dict.fromkeys(entry["game"] for entry in report["measurements"])
     rows = ([game, *(cell(game, *case) for case in cases)] for game in games)
-    return grid(("thousand steps/s", *columns), rows)
+    return markdown(("thousand steps/s", *columns), rows)
 
 
 @table
@@ -91,7 +92,7 @@ def atari_sizes() -> list[str]:
         return f"{median(found):.2f}× ({min(found):.2f}×)"
 
     peers = list(itertools.product(("EnvPool", "AtariVectorEnv"), (1, 2)))
-    return grid(
+    return markdown(
         ("N", *(f"{name}, {threads(count)}" for name, count in peers)),
         ([str(size), *(cell(size, *peer) for peer in peers)] for size in (16, 64, 256)),
     )
@@ -114,4 +115,4 @@ def atari_exact() -> list[str]:
             equal, sums = equal + 1, sums + frames
     rows.append([f"{equal} others" if rows else f"all {equal}", *numbers(sums), "nothing"])
     columns = ("", "frames of random play", "with look-ahead", "in other modes", "differ")
-    return grid(columns, rows)
+    return markdown(columns, rows)

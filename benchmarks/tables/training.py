@@ -1,8 +1,8 @@
 """What trainings take and reach."""
 
 import jaxenvs
-from benchmarks._common import OURS
-from benchmarks.tables._cells import digits, grid, line, median, ratios, table, times
+from benchmarks._common import OURS, markdown
+from benchmarks.tables._cells import digits, median, ratios, table, times
 from benchmarks.tables._reports import SETUP, XEON, load, measured, version
 
 PUBLISHED = {  # scores in RL Baselines3 Zoo, or of CleanRL
@@ -29,10 +29,8 @@ PUBLISHED = {  # scores in RL Baselines3 Zoo, or of CleanRL
 def trainings() -> list[str]:
     """Returns seconds of whole training runs, and ratios to jaxenvs."""
     report = load("training")
-    lines = [
-        f"| | `jaxenvs.training` | PureJaxRL | rejax {version(report, 'rejax')} |",
-        "|---|---|---|---|",
-    ]
+    titles = "`jaxenvs.training`", "PureJaxRL", f"rejax {version(report, 'rejax')}"
+    rows = []
     for case, name in (
         ("ppo-4x128", "PPO, CartPole-v1, 524,288 steps, 4 instances × 128 steps"),
         ("ppo-64x64", "64 × 64"),
@@ -50,8 +48,8 @@ def trainings() -> list[str]:
             cells.append(
                 f"{digits(median(seconds))} ({times(ratios(seconds, ours))})" if seconds else ""
             )
-        lines.append(line(name, *cells))
-    return lines
+        rows.append([name, *cells])
+    return [f"| | {' | '.join(titles)} |", *markdown(("", *titles), rows)[1:]]
 
 
 @table
@@ -76,7 +74,7 @@ def minatar() -> list[str]:
             else:
                 cells.append("—")
         rows.append([game, *cells, dqn, ppo])
-    return grid(("", *algorithms, *published), rows)
+    return markdown(("", *algorithms, *published), rows)
 
 
 @table
@@ -116,7 +114,7 @@ def returns(*families: str) -> list[str]:
                 PUBLISHED.get((entry["task"].split()[0], entry["id"]), ""),
             )
             rows.append(cells)
-    return grid(("", "steps", "seeds", "median", "worst, best", "published"), rows)
+    return markdown(("", "steps", "seeds", "median", "worst, best", "published"), rows)
 
 
 @table
@@ -132,4 +130,4 @@ def agents() -> list[str]:
         for entry in load("agents")["measurements"]
         for name, values in entry["scores"].items()
     )
-    return grid(("task", "steps of one agent", "score", "median (range) of the seeds"), rows)
+    return markdown(("task", "steps of one agent", "score", "median (range) of the seeds"), rows)

@@ -192,11 +192,9 @@ def test_the_report_names_machine_versions_and_command(report):
     assert "--num-envs 2" in report["command"]
 
 
-def test_table_and_plot_show_every_contestant(report, tmp_path):
+def test_the_table_shows_every_contestant(report):
     text = gym_api.table(report)
     assert all(f"| {entry['contestant']} |" in text for entry in report["measurements"])
-    gym_api.plot(report, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
 def test_the_table_says_which_figure_is_reached(report):

@@ -64,7 +64,7 @@ def test_gpu_rollouts_and_trainings_have_ratios_to_peers(tmp_path, monkeypatch):
         return dataclasses.replace(rollout.ours(*args), name="gymnax")
 
     monkeypatch.setattr(gpu, "MOST_SAMPLES", 3)
-    monkeypatch.setattr(gpu, "version", lambda package: "1.0")
+    monkeypatch.setattr(gpu._common, "version", lambda package: "1.0")
     monkeypatch.setattr(rollout, "gymnax", gymnax)
     monkeypatch.setattr(gpu.peers, "install", lambda: None)
     monkeypatch.setattr(gpu.peers, "purejaxrl_ppo", lambda folder, settings: lambda key: key)

@@ -57,11 +57,9 @@ def test_the_report_names_machine_versions_and_command(report):
     assert "--num-envs 32" in report["command"]
 
 
-def test_table_and_plot_show_every_contestant(report, tmp_path):
+def test_the_table_shows_every_contestant(report):
     text = rollout.table(report)
     assert all(f"| {entry['contestant']} |" in text for entry in report["measurements"])
-    rollout.plot(report, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
 @pytest.mark.interop

@@ -52,7 +52,7 @@ def test_a_training_ends_when_it_is_solved_or_has_no_steps_left():
     assert not clock.is_solved
 
 
-def test_ratios_are_to_the_peer_that_trains_faster(tmp_path):
+def test_ratios_are_to_the_peer_that_trains_faster():
     report = new_report("time_to_solve", [], (), 1) | {
         "measurements": [
             run("jaxenvs", 3.0, 0.5, [100.0, 480.0], again=0.5),
@@ -67,11 +67,9 @@ def test_ratios_are_to_the_peer_that_trains_faster(tmp_path):
     assert float(before) == pytest.approx(10 / 1.0)
     assert float(everything) == pytest.approx(10 / 3.5, abs=0.01)
     assert "Ratios to sb3-1thread" in text
-    time_to_solve.plot(report, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
-def test_scaling_is_relative_to_the_first_entry_of_a_part(tmp_path):
+def test_scaling_is_relative_to_the_first_entry_of_a_part():
     def entry(part, number, seconds):
         return {"part": part, "number": number, "seconds": seconds, "compile_seconds": 1.0}
 
@@ -85,8 +83,6 @@ def test_scaling_is_relative_to_the_first_entry_of_a_part(tmp_path):
     text = scaling.table(report)
     assert "| 8 seeds | 8.00 [6.00, 12.00] | 4.00 [4.00, 4.00] | 1.000 |" in text
     assert "| no shard | 1.00" in text and "| 1.50 [1.50, 1.50] |" in text
-    scaling.plot(report, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
 def test_forced_device_count_is_set_and_restored(monkeypatch):
