@@ -139,30 +139,27 @@ def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown: figures and their requirements, then all measurements."""
     from benchmarks.host.record import Figure
 
-    lines = [
-        _common.headline(report, "the host bridge"),
-        "",
-        "| part | case | figure | | required | |",
-        "|---|---|---|--:|--:|---|",
-    ]
-    for entry in report["figures"]:
-        figure = Figure(**entry)
-        low, middle, high = _common.quartiles(figure.values)
+    figures = []
+    for figure in (Figure(**entry) for entry in report["figures"]):
         required = verdict = ""
         if figure.required is not None:
             required = f"{'≥' if figure.at_least else '≤'} {figure.required:g}"
             verdict = "reached" if (figure.margin or 0) >= 1 else "**missed**"
-        lines.append(
-            f"| {figure.part} | {figure.case} | {figure.name}"
-            f" | {middle:.3g} [{low:.3g}, {high:.3g}] | {required} | {verdict} |"
-        )
-    lines += ["", "| part | case | contestant | µs per call |", "|---|---|---|--:|"]
-    for entry in report["measurements"]:
-        low, middle, high = _common.quartiles(entry["micros"])
-        lines.append(
-            f"| {entry['part']} | {entry['case']} | {entry['contestant']}"
-            f" | {middle:,.4g} [{low:,.4g}, {high:,.4g}] |"
-        )
+        case = figure.part, figure.case, figure.name
+        figures.append([*case, _common.spread(figure.values, ".3g"), required, verdict])
+    measurements = (
+        [
+            *(entry[name] for name in ("part", "case", "contestant")),
+            _common.spread(entry["micros"], ",.4g"),
+        ]
+        for entry in report["measurements"]
+    )
+    lines = [
+        *(_common.headline(report, "the host bridge"), ""),
+        *_common.markdown(("part", "case", "figure", "", "required", ""), figures),
+        "",
+        *_common.markdown(("part", "case", "contestant", "µs per call"), measurements),
+    ]
     if report["notes"]:
         lines += ["", *(f"- {note}" for note in report["notes"])]
     return "\n".join(lines)

@@ -26,7 +26,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 import jaxenvs
-from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated, words
+from benchmarks import _common
 from jaxenvs.training import PPO, LearnerState, Train, make_train
 
 ID = "CartPole-v1"
@@ -92,26 +92,31 @@ class Clock:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("time_to_solve", __doc__)
+    parser = _common.new_parser("time_to_solve", __doc__)
     names = list(CONTESTANTS)
     add = parser.add_argument
-    add("--contestants", type=words, default=names, help=f"comma-separated: {', '.join(names)}")
+    add(
+        "--contestants",
+        type=_common.words,
+        default=names,
+        help=f"comma-separated: {', '.join(names)}",
+    )
     add("--seeds", type=int, default=9, help="training runs per contestant (default 9)")
     add("--steps", type=int, default=STEPS, help="steps after which a training run has failed")
     options = parser.parse_args(arguments)
-    publish(options, lambda: measure(options, arguments), table)
+    _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report. The contestants train in turn."""
     packages = ("flax", "optax", "gymnasium", "stable_baselines3", "torch")
-    report = new_report("time_to_solve", arguments, packages, options.seeds)
+    report = _common.new_report("time_to_solve", arguments, packages, options.seeds)
     names = list(options.contestants)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for name in names:  # warm-up: the first training in a process also initializes its libraries
         _run(name, 0, EVERY)
     for seed in range(options.seeds):
-        for name in rotated(names, seed):
+        for name in _common.rotated(names, seed):
             run = _run(name, seed, options.steps)
             if not name.startswith(PEER):
                 run["again_seconds"] = _prepare_from_cache(name, seed)
@@ -126,30 +131,33 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown: seconds, and ratios to the faster peer."""
     lines = [
-        headline(report, f"until the mean of {EPISODES} greedy episodes of {ID} is {SOLVED}"),
+        _common.headline(
+            report, f"until the mean of {EPISODES} greedy episodes of {ID} is {SOLVED}"
+        ),
         "",
         "| contestant | solved | steps | prepare and compile, s | compile again, s | train, s"
         " | total, s | speedup, training | speedup, compiled before | speedup, total |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     rival = _rival(report)
+    spread = functools.partial(_common.spread, form=".3g")
     for entry in report["measurements"]:
         runs = entry["runs"]
-        steps = quartiles([run["steps"] for run in runs])[1]
+        steps = _common.quartiles([run["steps"] for run in runs])[1]
         is_ours = not entry["contestant"].startswith(PEER)
-        again = _spread([run["again_seconds"] for run in runs]) if is_ours else ""
+        again = spread([run["again_seconds"] for run in runs]) if is_ours else ""
         ratios = ["", "", ""]
         if is_ours and rival is not None:
             sums = (("seconds",), ("again_seconds", "seconds"), ("ready_seconds", "seconds"))
-            ratios = [_spread(_speedups(runs, rival["runs"], own)) for own in sums]
+            ratios = [spread(_speedups(runs, rival["runs"], own)) for own in sums]
         cells = [
             entry["contestant"],
             f"{sum(run['is_solved'] for run in runs)} of {len(runs)}",
             f"{steps:,.0f}",
-            _spread([run["ready_seconds"] for run in runs]),
+            spread([run["ready_seconds"] for run in runs]),
             again,
-            _spread([run["seconds"] for run in runs]),
-            _spread(_sums(runs, ("ready_seconds", "seconds"))),
+            spread([run["seconds"] for run in runs]),
+            spread(_sums(runs, ("ready_seconds", "seconds"))),
             *ratios,
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -317,11 +325,6 @@ def _speedups(
 
 def _sums(runs: list[dict[str, Any]], names: Sequence[str]) -> list[float]:
     return [sum(run[name] for name in names) for run in runs]
-
-
-def _spread(values: Sequence[float]) -> str:
-    low, middle, high = quartiles(values)
-    return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
 
 
 OURS = ZOO.replace(learning_rate=2e-3, epochs=10, minibatches=4, anneal=False)

@@ -9,15 +9,16 @@ training and over 16 vmapped seeds, with standard errors.
 """
 
 import argparse
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks import _common
 from benchmarks import _training_peers as peers
-from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated, words
 
 SIZES = {"ppo-4x128": (4, 128), "ppo-64x64": (64, 64), "ppo-512x32": (512, 32)}
 CASES = (*SIZES, "ppo-64x64-8seeds", "ppo-64x64-32seeds", "dqn-cartpole", "sac-pendulum")
@@ -26,29 +27,34 @@ SEEDS = 16  # for the returns; five are too few to show that two programs learn 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
-    parser = new_parser("training", __doc__)
+    parser = _common.new_parser("training", __doc__)
     add = parser.add_argument
-    add("--cases", type=words, default=list(CASES), help=f"comma-separated: {', '.join(CASES)}")
+    add(
+        "--cases",
+        type=_common.words,
+        default=list(CASES),
+        help=f"comma-separated: {', '.join(CASES)}",
+    )
     add("--steps", type=int, default=524_288, help="environment steps of each PPO training")
     add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     add("--returns", action="store_true", help=f"also compare returns over {SEEDS} seeds")
     add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"folder of {peers.WHERE}")
     options = parser.parse_args(arguments)
-    publish(options, lambda: measure(options, arguments), table)
+    _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None) -> dict[str, Any]:
     """Returns the report. The contestants run in turn."""
     peers.install()
     packages = ("gymnax", "rejax", "flax", "optax", "distrax")
-    report = new_report("training", arguments, packages, options.repeats)
+    report = _common.new_report("training", arguments, packages, options.repeats)
     report["measurements"], report["returns"] = [], []
     for case in options.cases:
         contestants = programs(case, options)
         compiled, compile_seconds = _compiled(contestants, min(3, options.repeats))
         seconds: dict[str, list[float]] = {name: [] for name in contestants}
         for repeat in range(options.repeats):
-            for name in rotated(contestants, repeat):
+            for name in _common.rotated(contestants, repeat):
                 seconds[name].append(_seconds(compiled[name], contestants[name][1](repeat)))
         for name in contestants:
             entry = {"case": case, "contestant": name, "seconds": seconds[name]}
@@ -184,34 +190,33 @@ def _with_rejax(
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown: seconds, ratios, seconds to compile, and any returns."""
-    lines = [headline(report, "whole training runs"), ""]
-    lines += [
-        "| case | contestant | s | this / jaxenvs | compile, s |",
-        "|---|---|---|---|---|",
-    ]
+    ours = {e["case"]: e["seconds"] for e in report["measurements"] if e["contestant"] == "jaxenvs"}
+    rows = []
     for entry in report["measurements"]:
-        low, middle, high = quartiles(entry["seconds"])
-        ours = next(
-            other["seconds"]
-            for other in report["measurements"]
-            if other["case"] == entry["case"] and other["contestant"] == "jaxenvs"
+        both = zip(entry["seconds"], ours[entry["case"]], strict=True)
+        ratio = statistics.median(theirs / own for theirs, own in both)
+        rows.append(
+            [
+                entry["case"],
+                entry["contestant"],
+                _common.spread(entry["seconds"], ".2f"),
+                "" if entry["contestant"] == "jaxenvs" else f"{ratio:.2f}",
+                f"{statistics.median(entry['compile_seconds']):.1f}",
+            ]
         )
-        ratios = [theirs / own for theirs, own in zip(entry["seconds"], ours, strict=True)]
-        ratio = f"{statistics.median(ratios):.2f}" if entry["contestant"] != "jaxenvs" else ""
-        lines.append(
-            f"| {entry['case']} | {entry['contestant']} | {middle:.2f} [{low:.2f}, {high:.2f}]"
-            f" | {ratio} | {statistics.median(entry['compile_seconds']):.1f} |"
-        )
+    titles = "case", "contestant", "s", "this / jaxenvs", "compile, s"
+    lines = [_common.headline(report, "whole training runs"), "", *_common.markdown(titles, rows)]
     if report["returns"]:
-        lines += [
-            "",
-            f"| case | contestant | mean return of {SEEDS} seeds | standard error |",
-            "|---|---|---|---|",
-        ]
-    for entry in report["returns"]:
-        mean = statistics.fmean(entry["returns"])
-        error = statistics.stdev(entry["returns"]) / math.sqrt(len(entry["returns"]))
-        lines.append(f"| {entry['case']} | {entry['contestant']} | {mean:.1f} | {error:.1f} |")
+        titles = "case", "contestant", f"mean return of {SEEDS} seeds", "standard error"
+        returns = (
+            [
+                entry["case"],
+                entry["contestant"],
+                *(f"{x:.1f}" for x in _common.mean_and_error(np.array(entry["returns"]))),
+            ]
+            for entry in report["returns"]
+        )
+        lines += ["", *_common.markdown(titles, returns)]
     return "\n".join(lines)
 
 
@@ -224,7 +229,7 @@ def _compiled(
     compiled: dict[str, Any] = {}
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for repeat in range(repeats):
-        for name in rotated(contestants, repeat):
+        for name in _common.rotated(contestants, repeat):
             train, key = contestants[name]
             first = key(0)
             jax.clear_caches()
@@ -247,7 +252,6 @@ def _seconds(program: Any, key: Any) -> float:
 def _returns(case: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns the mean return of the last tenth of each seed's training; rejax records none."""
     import jax
-    import numpy as np
 
     entries = []
     for name, (train, key) in programs(case, options).items():

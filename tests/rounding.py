@@ -13,6 +13,17 @@ def assert_agree(found, expected, tolerance=1e-5):
     assert_close(found, expected, tolerance)
 
 
+def assert_same(found, expected):
+    """Asserts that two trees have the same shapes, dtypes, and bits, also of keys."""
+
+    def plain(leaf):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+    chex.assert_trees_all_equal_shapes_and_dtypes(found, expected)
+    chex.assert_trees_all_equal(jax.tree.map(plain, found), jax.tree.map(plain, expected))
+
+
 def assert_close(found, expected, tolerance=1e-5):
     """Asserts that floats agree to `tolerance`, absolute and relative, and all else exactly."""
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ pytest.importorskip("orbax.checkpoint")
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.checkpoint import restore, save
 from tests.ids import every_nth
+from tests.rounding import assert_same
 
 KEY = jax.random.key(3)
 T = 11
@@ -26,19 +26,6 @@ T = 11
 def remember(memory, timestep, key):
     memory = jnp.where(timestep.done, 0, memory) + 1
     return memory, (memory + jax.random.randint(key, memory.shape, 0, 2)) % 2
-
-
-def plain(tree):
-    def data(leaf):
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-
-    return jax.tree.map(data, tree)
-
-
-def assert_same(a, b):
-    chex.assert_trees_all_equal_shapes_and_dtypes(a, b)
-    chex.assert_trees_all_equal(plain(a), plain(b))
 
 
 ENVS = {
@@ -97,7 +84,7 @@ def test_a_fresh_process_with_fewer_devices_goes_on_bit_for_bit(tmp_path):
     subprocess.run([*command, tmp_path / "rows.npz"], check=True, env=one_device)
     expected = jaxenvs.rollout(env, None, 40, state=state).trajectory
     with np.load(tmp_path / "rows.npz") as rows:
-        chex.assert_trees_all_equal(list(rows.values()), jax.tree.leaves(plain(expected)))
+        assert_same(list(rows.values()), jax.tree.leaves(expected))
     assert np.asarray(expected.terminated).any()
 
 

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,22 +152,6 @@ def test_make_vec_takes_batched_parameters():
     state, _ = env.reset(jax.random.key(0))
     _, timestep = env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))
     assert timestep.observation.shape == (2, 4)
-
-
-def test_import_loads_no_environment_and_starts_no_backend():
-    program = """
-import sys, jaxenvs
-assert not [name for name in sys.modules if name.startswith("jaxenvs.envs.")], "eager"
-from jax._src import xla_bridge
-assert not xla_bridge.backends_are_initialized(), "a backend runs"
-jaxenvs.make("MountainCar-v0")
-assert "jaxenvs.envs.classic_control.mountain_car" in sys.modules
-assert not xla_bridge.backends_are_initialized(), "making starts a backend"
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
 
 
 def test_time_limit_below_the_environments_own_is_applied():

@@ -18,14 +18,17 @@ def python(code: str) -> str:
     return done.stdout
 
 
-MODULES = ("jaxenvs", "jaxenvs.envs.classic_control", "jaxenvs.testing", "jaxenvs.wrappers")
+MODULES = (
+    *("jaxenvs", "jaxenvs.envs.classic_control", "jaxenvs.testing", "jaxenvs.wrappers"),
+    *("jaxenvs.training", "jaxenvs.rendering", "jaxenvs.cli"),
+)
 
 
 def test_importing_starts_no_backend():
     report = python(
         "import importlib, jax\n"
         "from jax._src import xla_bridge\n"
-        f"for module in {(*MODULES, 'jaxenvs.training', 'jaxenvs.rendering', 'jaxenvs.cli')}:\n"
+        f"for module in {MODULES}:\n"
         "    importlib.import_module(module)\n"
         "    print(module, xla_bridge.backends_are_initialized())\n"
         "jax.numpy.zeros(1)\n"
@@ -34,14 +37,14 @@ def test_importing_starts_no_backend():
     assert [line for line in report if line.endswith("True")] == ["an array True"]
 
 
-def test_registry_and_pool_workers_do_not_import_jax():
-    for module in ("jaxenvs", "jaxenvs.bridge.workers.worker"):
-        assert python(f"import sys, {module}\nprint('jax' in sys.modules)") == "False\n"
+def test_pool_workers_do_not_import_jax():
+    code = "import sys, jaxenvs.bridge.workers.worker\nprint('jax' in sys.modules)"
+    assert python(code) == "False\n"
 
 
 def test_importing_jaxenvs_imports_no_environment_and_no_extra():
-    loaded = set(python("import sys, jaxenvs\nprint(*sys.modules, sep='\\n')").split())
-    assert "jaxenvs.catalog.classic_control" in loaded
+    loaded = set(python("import sys, jaxenvs\nprint(*sys.modules)").split())
+    assert "jaxenvs.catalog.classic_control" in loaded and "jax" not in loaded
     assert not [name for name in loaded if name.startswith("jaxenvs.envs.")]
     extras = {"dm_env", "flax", "imageio", "matplotlib", "optax", "orbax", "PIL", "rich"}
     assert not loaded & (extras | {"jaxenvs.training", "jaxenvs.testing", "jaxenvs.cli"})
@@ -59,10 +62,24 @@ def test_subpackages_with_extras_are_imported_on_access():
 
 
 def test_making_an_environment_imports_its_family_alone():
+    report = python(
+        "import sys, jaxenvs\n"
+        "from jax._src import xla_bridge\n"
+        "jaxenvs.make('CartPole-v1')\n"
+        "print(xla_bridge.backends_are_initialized())\n"
+        "jaxenvs.make_vec('CartPole-v1', 2)\n"
+        "print(*sys.modules)"
+    )
+    has_backend, *loaded = report.split()
+    families = {name.split(".")[2] for name in loaded if name.startswith("jaxenvs.envs.")}
+    assert has_backend == "False" and families == {"classic_control"}
+    assert not [name for name in loaded if name.startswith(("dm_env", "jaxenvs.bridge"))]
+
+
+def test_the_physics_of_box2d_are_imported_without_mujoco():
     code = "import sys, jaxenvs\njaxenvs.make('LunarLander-v3')\nprint(*sys.modules)"
     loaded = python(code).split()
-    families = {name.split(".")[2] for name in loaded if name.startswith("jaxenvs.envs.")}
-    assert families == {"box2d"} and "mujoco" not in loaded  # physics has an engine without it
+    assert "jaxenvs.envs.box2d" in loaded and "mujoco" not in loaded
 
 
 def test_public_imports_are_sorted_and_aliased_to_themselves():

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jaxenvs.errors import missing_extra
+
+NAMED = re.compile(r"jaxenvs\[([a-z0-9,]+)\]|missing_extra\([^()]*\"(\w+)\"\)")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -27,7 +30,10 @@ def test_every_extra_that_is_named_exists():
     named = {
         name
         for page in pages
-        for group in re.findall(r"jaxenvs\[([a-z0-9,]+)\]", page.read_text(encoding="utf-8"))
+        for found in NAMED.findall(page.read_text(encoding="utf-8"))
+        for group in found
+        if group
         for name in group.split(",")
     }
-    assert named and named <= set(extras)
+    assert len(named) > 15 and named <= set(extras)
+    assert "jaxenvs[train]" in str(missing_extra("Training", "optax", "train"))

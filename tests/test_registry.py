@@ -6,13 +6,7 @@ from jaxenvs.errors import ParameterError, RegistrationError, UnknownEnvironment
 from jaxenvs.registry import EnvSpec, find, register, registry
 from jaxenvs.testing import CountingEnv
 
-
-@pytest.fixture(autouse=True)
-def _restored_registry(monkeypatch):
-    before = dict(registry)
-    yield
-    registry.clear()
-    registry.update(before)
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 def test_an_entry_holds_what_it_was_given():

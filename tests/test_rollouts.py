@@ -19,6 +19,7 @@ from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 from tests.ids import every_nth
 from tests.jitted import reset, step
 from tests.opaque import OpaqueVectorEnv
+from tests.rounding import assert_same
 
 KEY = jax.random.key(7)
 MODES = ["same_step", "next_step", "disabled"]
@@ -93,15 +94,6 @@ def assert_statistics_are(statistics, episodes):
     names = ("return_mean", "length_mean", "return_std", "length_std")
     actual = [float(statistics[name]) for name in names]
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
-
-
-def assert_same(a, b):
-    def plain(leaf):
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-
-    chex.assert_trees_all_equal_shapes_and_dtypes(a, b)
-    chex.assert_trees_all_equal(jax.tree.map(plain, a), jax.tree.map(plain, b))
 
 
 # The trajectory

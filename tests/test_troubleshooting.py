@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import re
-import tomllib
 from pathlib import Path
 
 import gymnasium
@@ -50,27 +49,11 @@ def test_jax_has_the_functions_that_the_pages_name():
 # Installation
 
 
-def extras():
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        return tomllib.load(file)["project"]["optional-dependencies"]
-
-
-def test_extras_that_messages_name_exist():
-    text = "".join(file.read_text(encoding="utf-8") for file in ROOT.glob("jaxenvs/**/*.py"))
-    named = set(re.findall(r'missing_extra\([^()]*"(\w+)"\)', text))
-    assert len(named) > 15 and named <= set(extras())
-    assert "jaxenvs[train]" in str(errors.missing_extra("Training", "optax", "train"))
-
-
 def test_gymnasium_without_jaxenvs_does_not_know_its_ids(monkeypatch):
     for id in [id for id in gymnasium.registry if id.startswith("jaxenvs/")]:
         monkeypatch.delitem(gymnasium.registry, id)
     with pytest.raises(gymnasium.error.NamespaceNotFound, match="jaxenvs"):
         gymnasium.make("jaxenvs/CartPole-v1")
-
-
-def test_the_extra_cuda_is_that_of_jax():
-    assert [each.partition(">")[0] for each in extras()["cuda"]] == ["jax[cuda]"]
 
 
 def test_a_step_that_is_not_one_kernel_has_the_same_results(monkeypatch, capfd):

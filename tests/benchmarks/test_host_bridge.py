@@ -221,9 +221,3 @@ def test_the_table_says_which_figure_is_reached():
     assert lines[5].endswith("| 1 [1, 1] | ≥ 1.5 | **missed** |")
     assert lines[6].endswith("| 1 [1, 1] | ≤ 1.5 | reached |")
     assert lines[7].endswith("| 7 [7, 7] |  |  |")
-
-
-def test_an_unknown_part_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        host_bridge.main(["--only", "cartpol"])
-    assert "cartpol" in capsys.readouterr().err

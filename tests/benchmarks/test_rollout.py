@@ -85,12 +85,6 @@ def test_a_variant_sets_arguments_of_make_vec(tmp_path):
         run(tmp_path, "--ids", "CartPole-v1", "--num-envs", "4", "--variants", "no_such_argument=N")
 
 
-def test_an_unknown_peer_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        run(tmp_path, "--peers", "gymnix")
-    assert "gymnix" in capsys.readouterr().err
-
-
 @needs_compiler
 @pytest.mark.parametrize("action", [0, 1])
 def test_the_c_loop_steps_as_gymnasium_does(action):

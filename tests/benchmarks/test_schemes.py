@@ -69,9 +69,3 @@ def test_training_ends_when_its_steps_are_used_up(monkeypatch):
     told = schemes.train(case, 0, 1200)
     assert told["return"] == 20 and told["steps"] == 1536
     assert np.isnan(told["collection_lag"])
-
-
-def test_an_unknown_combination_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        schemes.main(["--only", "central/async/decentralized"])
-    assert "async/async/centralized" in capsys.readouterr().err

@@ -44,9 +44,3 @@ def test_the_table_shows_every_storage(report):
     text = storages.table(report)
     assert all(f"| {each['storage']} |" in text for each in report["bytes"])
     assert text.count("| flashbax |") == 2
-
-
-def test_an_unknown_peer_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        storages.main(["--peers", "flashback"])
-    assert "flashback" in capsys.readouterr().err

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxenvs
 from jaxenvs.envs.classic_control import (
     Acrobot,
     CartPole,
@@ -19,7 +18,6 @@ from jaxenvs.envs.classic_control import (
     Pendulum,
     PendulumState,
 )
-from jaxenvs.errors import UnknownParameterError
 
 TASKS = {
     CartPole: "gravity",
@@ -110,11 +108,6 @@ def test_float64_states_are_stepped_in_float64(task):
         after, timestep = jax.eval_shape(env.step, state, action, jax.random.key(0))
         for leaf in jax.tree.leaves((after, timestep.observation, timestep.reward)):
             assert leaf.dtype == jnp.float64
-
-
-def test_misspelled_parameter_suggests_the_right_one():
-    with pytest.raises(UnknownParameterError, match="sutton_barto_reward"):
-        jaxenvs.make("CartPole-v1", sutton_bart_reward=True)
 
 
 def assert_gradient_is_the_slope(function, *arguments):
