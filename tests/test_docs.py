@@ -1,7 +1,7 @@
 """The documentation does what it says, and the docstrings' examples too."""
 
 import doctest
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -15,7 +15,6 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import MissingExtraError
 from tests.conftest import SNIPPET
-from tests.ids import IDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -30,13 +29,14 @@ PAGES = sorted(
     if "```" in path.read_text(encoding="utf-8")
 )
 SLOW_PAGES = (
+    *("bridge/recipes.md", "training.md", "training/own_parts.md", "training/schemes.md"),
     *("extending/check_env.md", "extending/minigrid_level.md", "extending/rendering.md"),
-    *("training.md", "training/own_parts.md", "training/schemes.md"),
     *("tutorials/action_masks.md", "tutorials/behavior_cloning.md", "tutorials/curriculum.md"),
     *("tutorials/custom_network.md", "tutorials/export.md", "tutorials/population.md"),
     *("tutorials/save_and_load.md", "tutorials/seeding.md"),
-    *("usage/atari.md", "usage/box2d.md", "usage/command_line.md", "usage/gpu.md"),
-    *("usage/mujoco.md", "usage/multi_agent.md", "usage/rollouts.md", "usage/wrappers.md"),
+    *("usage/atari.md", "usage/box2d.md", "usage/bsuite.md", "usage/command_line.md"),
+    *("usage/coming_from_stable_baselines3.md", "usage/gpu.md", "usage/mujoco.md"),
+    *("usage/multi_agent.md", "usage/other_libraries.md", "usage/rollouts.md", "usage/wrappers.md"),
 )
 
 
@@ -101,25 +101,6 @@ def test_every_page_is_in_the_navigation(folder):
     navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")]
     assert pages and all(f"- {page}\n" in navigation for page in pages)
-
-
-def test_every_environment_has_a_page():
-    pytest.importorskip("mkdocs")
-    path = DOCS / "environment_pages.py"
-    spec = importlib.util.spec_from_file_location("environment_pages", path)
-    assert spec is not None and spec.loader is not None
-    pages = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pages)
-
-    written = pages.texts()
-    index, _ = written.pop(pages.INDEX), written.pop(pages.HOME)
-    of_families = [written.pop(page) for page in [*written] if page.endswith("index.md")]
-    for page, text in written.items():
-        assert f"]({page.removeprefix('environments/')})" in index
-        assert sum(f"]({page.rpartition('/')[2]})" in family for family in of_families)
-        assert text.startswith("# ") and "\n## Parameters\n" in text
-    whole = "".join(written.values())
-    assert all(f"| `{id}` |" in whole and f"| [{id}](" in index for id in IDS)
 
 
 def test_the_tables_of_figures_are_up_to_date():

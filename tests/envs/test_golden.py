@@ -1,8 +1,7 @@
 """Recorded episodes. If the rules change, the id needs a new version.
 
-Initial states are included, because their draws use raw bits only. The records of the classic
-control ids and of levels are in their own folders. Physics depend on the release of MuJoCo,
-games on ROMs.
+Initial states are included, because their draws use raw bits only. The records of levels are in
+their own folder. Physics depend on the release of MuJoCo, games on ROMs.
 `python tests/envs/test_golden.py ID` records new ids.
 """
 
@@ -55,7 +54,7 @@ def shorten(observations):
 
 
 def test_golden_file_covers_every_id():
-    others = ("atari", "classic_control", "user", *LEVELS, *PHYSICS)
+    others = ("atari", "user", *LEVELS, *PHYSICS)
     ids = {id for id, spec in jaxenvs.registry.items() if spec.family not in others}
     assert set(GOLDEN) == ids
 
