@@ -76,14 +76,14 @@ MUTANTS = (
     # Batches.
     Mutant(
         "vector-disabled-pays-again",
-        "jaxenvs/vector/vectorize.py",
+        "jaxenvs/vector/vectorized_env.py",
         "frozen = state.last.replace(reward=jax.tree.map(jnp.zeros_like, timestep.reward))",
         "frozen = state.last",
         ("tests/vector/test_autoreset.py", "tests/test_multi_agent.py"),
     ),
     Mutant(
         "vector-shards-share-reset-keys",
-        "jaxenvs/vector/vectorize.py",
+        "jaxenvs/vector/vectorized_env.py",
         "key, rows.astype(jnp.uint32) + first\n",
         "key, rows.astype(jnp.uint32)\n",
         ("tests/vector/test_sharding.py", "tests/contract/test_combinations.py"),
@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         "stagger-reuses-action-keys",
-        "jaxenvs/vector/vectorize.py",
+        "jaxenvs/vector/vectorized_env.py",
         "step_keys = child(base, number + np.uint32(2))",
         "step_keys = child(base, number + np.uint32(1))",
         ("tests/vector/test_vectorize.py", "tests/contract/test_keys.py"),

@@ -17,7 +17,7 @@ from jaxenvs.errors import (
     WrapperError,
 )
 from jaxenvs.testing import check_env
-from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.vector.vectorized_env import VectorizedEnv
 from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import WRAPPERS

@@ -24,7 +24,7 @@ from jaxenvs._machine import num_cores
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RenderError
 from jaxenvs.faces._host_timestep import HostTimeStep
-from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.vector.vectorized_env import VectorizedEnv
 
 # The size up to which a batch is passed as one buffer. Measured with classic control on two CPU
 # cores, that saves a third to two thirds of the time at 512 KiB (CartPole with N = 8,192) and

@@ -26,7 +26,7 @@ from jaxenvs.faces._reset_options import parse_options
 from jaxenvs.faces._runner import BatchRunner, copy_arrays
 from jaxenvs.faces._torch import output_converter
 from jaxenvs.rendering.window import Window, mosaic
-from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.vector.vectorized_env import VectorizedEnv
 
 RENDER_MODES = ("human", "rgb_array", "rgb_array_list")
 RENDER_FPS = 30

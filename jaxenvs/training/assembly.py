@@ -23,7 +23,8 @@ from jaxenvs.training.evaluation import evaluation_env as other_instances
 from jaxenvs.training.progress import ProgressBar
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
 from jaxenvs.training.train_program import OnUpdate, Train
-from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
+from jaxenvs.vector.vectorize import vectorize
+from jaxenvs.vector.vectorized_env import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import batch_of, split_agents
 from jaxenvs.wrappers.vector import OuterVectorEnv
 

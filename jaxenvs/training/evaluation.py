@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError, check_integer
 from jaxenvs.rollouts import Evaluation, evaluate
-from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
+from jaxenvs.vector.vectorize import vectorize
+from jaxenvs.vector.vectorized_env import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import IndependentAgents, batch_of, split_agents
 from jaxenvs.wrappers.time_limit import TimeLimit
 

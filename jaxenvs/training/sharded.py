@@ -14,7 +14,7 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.train_program import ActorPolicy, Train, TrainResult
 from jaxenvs.training.types import LearnerState
-from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.vector.vectorized_env import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import IndependentAgents, batch_of
 
 

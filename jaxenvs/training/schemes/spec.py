@@ -17,7 +17,7 @@ from jaxenvs.training.algorithms.algorithm import Algorithm
 from jaxenvs.training.assembly import assemble, default_algorithm, resolve
 from jaxenvs.training.schemes.scheme import Central, Scheme
 from jaxenvs.training.train_program import Train
-from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.vector.vectorized_env import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import batch_of
 from jaxenvs.wrappers.vector import OuterVectorEnv
 
