@@ -146,8 +146,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        if options.command == "train":
-            _check_train(options)
+        if options.command == "train" and options.config is options.resume is options.id is None:
+            raise TrainingError(  # before JAX is imported
+                "train got no id.  Pass an algorithm and an id: jaxenvs train ppo CartPole-v1; or"
+                " pass --config."
+            )
         # Imported here, so `--help` does not wait for the imports of a command.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
         if not sys.flags.safe_path and os.getcwd() not in sys.path:  # like `python -m`
@@ -163,15 +166,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # `train` saves first and returns the same
         return 128 + signal.SIGINT
     return 0
-
-
-def _check_train(options: argparse.Namespace) -> None:
-    """Raises TrainingError if there is nothing to train, before JAX is imported."""
-    if options.config is None and options.resume is None and options.id is None:
-        raise TrainingError(
-            "train got no id.  Pass an algorithm and an id: jaxenvs train ppo CartPole-v1; or pass"
-            " --config."
-        )
 
 
 def _parser() -> argparse.ArgumentParser:
