@@ -69,10 +69,11 @@ def test_same_compares_with_the_sources_of_a_commit(monkeypatch):
     monkeypatch.setattr(same, "play", functools.cache(same.play))
     commit, id = same.git("rev-parse", "HEAD").decode().strip(), "CliffWalking-v1"
     with same.sources_of(commit) as folder:
-        ((found, digest),) = same.play_at(folder, [id])
+        played = same.play_at(folder, [id, "NoSuchId-v0"])
+        found, digest = next(played)
         assert (found, digest) == (id, same.play(id))
+        with pytest.raises(SystemExit, match="ended with"):
+            next(played)
         assert same.problem(id, folder, "another digest") == "DIFFERENT"
         monkeypatch.setattr(_certificates, "read", lambda id: {"sources": "of another commit"})
         assert "was not made with the sources of" in same.problem(id, folder, digest)
-        with pytest.raises(SystemExit, match="ended with"):
-            list(same.play_at(folder, ["NoSuchId-v0"]))

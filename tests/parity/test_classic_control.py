@@ -78,123 +78,75 @@ class Case:
         return "-".join([self.id, *self.ours])
 
 
+def set_on_both(id: str, tolerance: float, max_steps: int | None = None, **values: Any) -> Case:
+    """Returns a case whose parameters are attributes of the same names on both sides."""
+    return Case(id, tolerance, ours=values, theirs=values, max_steps=max_steps)
+
+
+def made_with(id: str, tolerance: float, max_steps: int | None = None, **values: Any) -> Case:
+    """Returns a case whose parameters are arguments of the constructors of both sides."""
+    return Case(id, tolerance, ours=values, made_with=values, max_steps=max_steps)
+
+
+HEAVY_POLE = {"gravity": 3.7, "masscart": 2.0, "masspole": 0.3, "length": 0.8, "force_mag": 15.0}
+LINKS = {
+    "link_length_1": 1.2,
+    "link_mass_1": 0.8,
+    "link_mass_2": 1.1,
+    "link_com_pos_1": 0.6,
+    "link_com_pos_2": 0.4,
+    "link_moi": 0.9,
+    "max_vel_1": 5.0,
+    "max_vel_2": 8.0,
+    "avail_torque": (-2.0, 0.5, 1.5),
+}
+SLOW_PENDULUM = {"dt": 0.03, "max_speed": 6.0, "max_torque": 1.5}
 # About twice the largest measured error: a few units in the last place of the compared numbers. The
 # pendulum's angle is not wrapped and grows to 80.
 CARTPOLE, CAR, ACROBOT, PENDULUM = 1e-6, 2.5e-7, 2e-6, 8e-6
 CASES = [
     Case("CartPole-v0", CARTPOLE),
     Case("CartPole-v1", CARTPOLE),
+    set_on_both("CartPole-v1", CARTPOLE, kinematics_integrator="semi-implicit euler"),
+    made_with("CartPole-v1", CARTPOLE, sutton_barto_reward=True),
     Case(
         "CartPole-v1",
         CARTPOLE,
-        ours={"kinematics_integrator": "semi-implicit euler"},
-        theirs={"kinematics_integrator": "semi-implicit euler"},
+        ours=HEAVY_POLE,
+        theirs=HEAVY_POLE | {"total_mass": 0.3 + 2.0, "polemass_length": 0.3 * 0.8},
     ),
-    Case(
-        "CartPole-v1",
-        CARTPOLE,
-        ours={"sutton_barto_reward": True},
-        made_with={"sutton_barto_reward": True},
-    ),
-    Case(
-        "CartPole-v1",
-        CARTPOLE,
-        ours={"gravity": 3.7, "masscart": 2.0, "masspole": 0.3, "length": 0.8, "force_mag": 15.0},
-        theirs={
-            "gravity": 3.7,
-            "masscart": 2.0,
-            "masspole": 0.3,
-            "length": 0.8,
-            "force_mag": 15.0,
-            "total_mass": 0.3 + 2.0,
-            "polemass_length": 0.3 * 0.8,
-        },
-    ),
-    Case(
-        "CartPole-v1",
-        CARTPOLE,
-        ours={"tau": 0.05, "theta_threshold_radians": 0.4, "x_threshold": 1.0},
-        theirs={"tau": 0.05, "theta_threshold_radians": 0.4, "x_threshold": 1.0},
-    ),
+    set_on_both("CartPole-v1", CARTPOLE, tau=0.05, theta_threshold_radians=0.4, x_threshold=1.0),
     Case("MountainCar-v0", CAR),
-    Case(
-        "MountainCar-v0",
-        CAR,
-        ours={"goal_velocity": 0.03},
-        made_with={"goal_velocity": 0.03},
-    ),
-    Case(
-        "MountainCar-v0",
-        CAR,
-        ours={"force": 0.004, "gravity": 0.002, "max_speed": 0.05, "goal_position": 0.3},
-        theirs={"force": 0.004, "gravity": 0.002, "max_speed": 0.05, "goal_position": 0.3},
+    made_with("MountainCar-v0", CAR, goal_velocity=0.03),
+    set_on_both(
+        "MountainCar-v0", CAR, force=0.004, gravity=0.002, max_speed=0.05, goal_position=0.3
     ),
     Case("MountainCarContinuous-v0", CAR),
-    Case(
-        "MountainCarContinuous-v0",
-        CAR,
-        ours={"goal_velocity": 0.03},
-        made_with={"goal_velocity": 0.03},
-        max_steps=200,
-    ),
-    Case(
-        "MountainCarContinuous-v0",
-        CAR,
-        ours={"power": 0.004, "max_action": 0.8, "max_speed": 0.05, "min_position": -1.0},
-        theirs={"power": 0.004, "max_action": 0.8, "max_speed": 0.05, "min_position": -1.0},
-        max_steps=200,
+    made_with("MountainCarContinuous-v0", CAR, 200, goal_velocity=0.03),
+    set_on_both(
+        *("MountainCarContinuous-v0", CAR, 200),
+        power=0.004,
+        max_action=0.8,
+        max_speed=0.05,
+        min_position=-1.0,
     ),
     Case("Acrobot-v1", ACROBOT),
+    set_on_both("Acrobot-v1", ACROBOT, 150, book_or_nips="nips"),
     Case(
         "Acrobot-v1",
         ACROBOT,
-        ours={"book_or_nips": "nips"},
-        theirs={"book_or_nips": "nips"},
+        ours=LINKS | {"dt": 0.1},
+        theirs={name.upper(): value for name, value in LINKS.items()} | {"dt": 0.1},
         max_steps=150,
     ),
-    Case(
-        "Acrobot-v1",
-        ACROBOT,
-        ours={
-            "link_length_1": 1.2,
-            "link_mass_1": 0.8,
-            "link_mass_2": 1.1,
-            "link_com_pos_1": 0.6,
-            "link_com_pos_2": 0.4,
-            "link_moi": 0.9,
-            "max_vel_1": 5.0,
-            "max_vel_2": 8.0,
-            "avail_torque": (-2.0, 0.5, 1.5),
-            "dt": 0.1,
-        },
-        theirs={
-            "LINK_LENGTH_1": 1.2,
-            "LINK_MASS_1": 0.8,
-            "LINK_MASS_2": 1.1,
-            "LINK_COM_POS_1": 0.6,
-            "LINK_COM_POS_2": 0.4,
-            "LINK_MOI": 0.9,
-            "MAX_VEL_1": 5.0,
-            "MAX_VEL_2": 8.0,
-            "AVAIL_TORQUE": [-2.0, 0.5, 1.5],
-            "dt": 0.1,
-        },
-        max_steps=150,
-    ),
-    Case(
-        "Acrobot-v1",
-        ACROBOT,
-        ours={"torque_noise_max": 0.5},
-        theirs={"torque_noise_max": 0.5},
-        max_steps=150,
-    ),
+    set_on_both("Acrobot-v1", ACROBOT, 150, torque_noise_max=0.5),
     Case("Pendulum-v1", PENDULUM),
-    Case("Pendulum-v1", PENDULUM, ours={"g": 3.7}, made_with={"g": 3.7}),
+    made_with("Pendulum-v1", PENDULUM, g=3.7),
     Case(
         "Pendulum-v1",
         PENDULUM,
-        ours={"mass": 0.7, "length": 1.3, "dt": 0.03, "max_speed": 6.0, "max_torque": 1.5},
-        theirs={"m": 0.7, "l": 1.3, "dt": 0.03, "max_speed": 6.0, "max_torque": 1.5},
+        ours={"mass": 0.7, "length": 1.3, **SLOW_PENDULUM},
+        theirs={"m": 0.7, "l": 1.3, **SLOW_PENDULUM},
     ),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
