@@ -21,8 +21,7 @@ from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._pool_runner import PoolRunner
 from jaxenvs.faces._runner import BatchRunner
 from jaxenvs.faces._single import info_row, step_single, take_rows
-from jaxenvs.faces._torch import output_converter
-from jaxenvs.faces.gym_vector_env import RENDER_FPS, GymVectorEnv
+from jaxenvs.faces.gym_vector_env import RENDER_FPS, GymVectorEnv, output_converter
 from jaxenvs.rendering.window import Window, mosaic
 
 if TYPE_CHECKING:

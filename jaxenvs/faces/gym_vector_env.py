@@ -1,7 +1,7 @@
 """A native batch as a Gymnasium vector environment."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -19,12 +19,12 @@ from jaxenvs.errors import (
     UnknownParameterError,
     closest,
     describe,
+    missing_extra,
 )
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._reset_options import parse_options
 from jaxenvs.faces._runner import BatchRunner, copy_arrays
-from jaxenvs.faces._torch import output_converter
 from jaxenvs.rendering.window import Window, mosaic
 from jaxenvs.vector.vectorized_env import VectorizedEnv
 
@@ -404,6 +404,24 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             f'{self.env!r} has no parameter "{name}".{closest(name, known)}'
             f"  Its parameters: {', '.join(known) or 'none'}."
         )
+
+
+def output_converter(output: Literal["numpy", "torch"]) -> Callable[[Any], Any]:
+    """Returns a function that turns a tree of arrays into tensors that share their memory.
+
+    For "numpy" it returns the arrays unchanged.
+
+    Raises:
+        MissingExtraError: PyTorch is not installed.
+    """
+    if output == "numpy":
+        return lambda tree: tree
+    try:
+        import torch
+    except ImportError as error:
+        raise missing_extra('make_gym(output="torch")', "torch", "torch") from error
+    from_dlpack = torch.from_dlpack
+    return lambda tree: jax.tree.map(from_dlpack, tree)
 
 
 def with_limit_of(env: Any, spec: Any) -> Any:
