@@ -19,9 +19,12 @@ PAYING_STATES = {
 }
 SUITE = [id for id in physics_ids() if jaxenvs.registry[id].family == "dm_control"]
 QUICK = {*one_mujoco_id_per_class(), *PAYING_STATES}
+each_id = pytest.mark.parametrize(
+    "id", [id if id in QUICK else pytest.param(id, marks=pytest.mark.slow) for id in SUITE]
+)
 
 
-@pytest.mark.parametrize("id", SUITE)
+@each_id
 def test_spaces_and_control_steps_are_those_of_the_suite(id):
     env = jaxenvs.make(id)
     theirs = suite.load(*id.partition("/")[2].split("-"))
@@ -35,9 +38,7 @@ def test_spaces_and_control_steps_are_those_of_the_suite(id):
     assert env.time_limit == expected and theirs._step_limit == (expected or np.inf)
 
 
-@pytest.mark.parametrize(
-    "id", [id if id in QUICK else pytest.param(id, marks=pytest.mark.slow) for id in SUITE]
-)
+@each_id
 def test_a_step_that_pays_equals_that_of_the_suite(id):
     with certify.precision({"dtype": "float64"}):
         env = jaxenvs.make(id, dtype="float64", engine="c").unwrapped

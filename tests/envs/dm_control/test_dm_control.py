@@ -170,6 +170,7 @@ def test_rays_end_on_the_terrain():
     assert np.abs(z - height(x, y))[is_ground].max() < 0.05
 
 
+@pytest.mark.slow
 def test_pictures_show_the_dog():
     env = jaxenvs.make("dm_control/dog-stand", engine="c").unwrapped
     state, _ = jax.jit(env.reset)(jax.random.key(0))
