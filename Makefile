@@ -89,7 +89,7 @@ tables: $(VENV)/.with-dev
 	$(BIN)/python -m benchmarks.tables
 
 notebooks: $(VENV)/.with-dev
-	$(BIN)/pytest --nbmake --quiet --numprocesses $(WORKERS) notebooks
+	$(call pytest,tests/examples/test_notebooks.py)
 
 # Tests that need optimized programs run in a call of their own.
 pytest: $(VENV)/.with-dev
@@ -99,7 +99,7 @@ _pytest:
 	$(call pytest,-m '$(MAIN)')
 	$(call pytest,-m '$(MAIN) and optimized' --optimized)
 
-test-interop: $(VENV)/.with-interop notebooks
+test-interop: $(VENV)/.with-interop
 	$(call pytest,--every $(EVERY) --ignore tests/suites -m 'interop or slow')
 	$(call pytest,--every $(EVERY) --ignore tests/suites -m 'interop or slow or bitwise' --optimized)
 
