@@ -145,10 +145,7 @@ class NoDeath(LevelWrapper):
     """Adds `death_cost` to the reward where an episode would end in a cell with certain objects.
 
     The episode goes on. The objects are those in front of an agent that moves forward, and those in
-    its cell after the step.
-
-    Args:
-        no_death_types: the objects, such as "lava" or "ball".
+    its cell after the step. `no_death_types` names them, such as "lava" or "ball".
 
     Raises:
         WrapperError: `no_death_types` is not a list of types of objects, or has "goal".
