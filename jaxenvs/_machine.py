@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 
@@ -33,6 +35,19 @@ def cpu_limit(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> f
     pairs.append([*_read(f"{old}quota_us").split(), *_read(f"{old}period_us").split()])
     limits = [int(pair[0]) / int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit()]
     return min(limits, default=None)
+
+
+def accelerator() -> str | None:
+    """Returns "gpu" or "tpu" if the machine has one, whether or not JAX sees it.
+
+    notebooks/install.py has this, too, which runs before jaxenvs is there.
+    """
+    if shutil.which("nvidia-smi"):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+        if "GPU" in listed.stdout:
+            return "gpu"
+    is_tpu = any(name in os.environ for name in ("COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE"))
+    return "tpu" if is_tpu or Path("/dev/accel0").exists() else None
 
 
 def cache_folder() -> Path:

@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 
 import jaxenvs
-from jaxenvs._machine import cpu_limit
+from jaxenvs._machine import accelerator, cpu_limit
 from jaxenvs.bridge.memory.segment import available_memory
 from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.cli._console import console, plain, table
@@ -83,8 +83,18 @@ def _devices() -> dict[str, Any]:
         jax = importlib.import_module("jax")
         found = [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
     except Exception as error:
-        return {"found": {}, "error": f"{type(error).__name__}: {error}".rstrip(": ")}
-    return {"found": {name: found.count(name) for name in found}, "error": None}
+        return {
+            "found": {},
+            "error": f"{type(error).__name__}: {error}".rstrip(": "),
+            "missed": None,
+        }
+    there, seen = accelerator(), jax.default_backend()
+    missed = there if seen == "cpu" and not os.environ.get("JAX_PLATFORMS") else None
+    return {
+        "found": {name: found.count(name) for name in found},
+        "error": None,
+        "missed": missed,
+    }
 
 
 def _cores() -> dict[str, Any]:
@@ -212,6 +222,12 @@ def _find_problems(report: Report, needed: Sequence[str]) -> Iterator[str]:
         platforms = os.environ.get("JAX_PLATFORMS")
         asked = f" with JAX_PLATFORMS={platforms}" if platforms else ""
         yield f"JAX does not start{asked}: {report['devices']['error']}"
+    if missed := report["devices"]["missed"]:
+        extra = "cuda" if missed == "gpu" else missed
+        yield (
+            f"the machine has a {missed.upper()}, but JAX sees its CPU only.  Install JAX's plugin"
+            f' with `pip install --upgrade "jaxenvs[{extra}]"`, or set JAX_PLATFORMS=cpu.'
+        )
     for name in needed:
         if name == "native":
             for part, state in report["native"].items():

@@ -156,6 +156,16 @@ def test_a_jax_that_does_not_start_is_told_below_the_rest(capsys, monkeypatch):
     assert "JAX does not start with JAX_PLATFORMS=cuda: RuntimeError: Unable" in err
 
 
+@pytest.mark.parametrize(("there", "extra"), [("gpu", "cuda"), ("tpu", "tpu")])
+def test_an_accelerator_that_jax_does_not_see_is_an_error(capsys, monkeypatch, there, extra):
+    monkeypatch.setattr(doctor, "accelerator", lambda: there)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    status, _, err = run(capsys)
+    assert status == 2 and f"has a {there.upper()}" in err and f"jaxenvs[{extra}]" in err
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # which the user asked for
+    assert run(capsys)[0] == 0
+
+
 def test_doctor_works_without_rich(capsys, monkeypatch):
     def console():
         raise missing_extra("The command line", "rich", "cli")
