@@ -262,7 +262,7 @@ class AwaitsInCalls(Awaited):
     [("thread", HangsInCalls), ("process", HangsInCalls), ("asyncio", AwaitsInCalls)],
 )
 def test_a_call_that_hangs_is_made_once(backend, env_fn, until):
-    kwargs = {"timeout": 0.2, "on_failure": "restart"}
+    kwargs = {"timeout": 0.6, "on_failure": "restart"}
     with make(env_fn, backend, 2, **kwargs) as pool:
         pool.reset()
         pool.step(zeros(pool))
