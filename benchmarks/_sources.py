@@ -66,11 +66,10 @@ def _dump(node: object) -> str:
 class _Followed(ast.NodeTransformer):
     """Removes imports of modules that the digest does not follow."""
 
-    def visit_Import(self, node: ast.Import) -> ast.Import | None:
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> ast.AST | None:
         return node if any(_names(node)) else None
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
-        return node if any(_names(node)) else None
+    visit_ImportFrom = visit_Import
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

@@ -103,7 +103,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     assert config.nav is not None
     (section,) = (part["Environments"] for part in config.nav if "Environments" in part)
     section[1:1] = [
-        {title(family): [f"environments/{family}/index.md", *map(page_of, classes)]}
+        {title(family): [f"environments/{family}/index.md", *(page_of(family, c) for c in classes)]}
         for family, classes in families().items()
     ]
     return config
@@ -165,7 +165,7 @@ def texts() -> dict[str, str]:
     for family, classes in families().items():
         written[f"environments/{family}/index.md"] = family_page(family, classes)
         for cls, entries in classes.items():
-            written[page_of(cls)] = environment_page(cls, entries)
+            written[page_of(family, cls)] = environment_page(cls, entries)
     return written
 
 
@@ -173,17 +173,16 @@ def title(family: str) -> str:
     return TITLES.get(family) or family.replace("_", " ").capitalize()
 
 
-def page_of(cls: type) -> str:
+def page_of(family: str, cls: type) -> str:
     """Returns the path of the page of a class."""
-    (family,) = (name for name, classes in families().items() if cls in classes)
     return f"environments/{family}/{cls.__name__}.md"
 
 
 def gallery() -> str:
     """Returns pictures for the first page, each a link to the environment's page."""
     links = [
-        f"[{shown}]({page_of(cls)})"
-        for classes in families().values()
+        f"[{shown}]({page_of(family, cls)})"
+        for family, classes in families().items()
         for cls, entries in classes.items()
         for spec, _ in entries
         if spec.id in GALLERY and (shown := image(spec, "."))
@@ -202,7 +201,7 @@ def index() -> str:
     lines = table(("", "family", "classes", "ids"), rows)
     rows = [
         (
-            f"[{spec.id}]({page_of(cls).removeprefix('environments/')})",
+            f"[{spec.id}]({family}/{cls.__name__}.md)",
             title(family),
             kind_of(env.action_space, "continuous"),
             kind_of(env.observation_space, "vector"),
