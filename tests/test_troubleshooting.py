@@ -1,4 +1,4 @@
-"""What the page on troubleshooting and the table of faults say, where no other test does it."""
+"""Claims of the troubleshooting page and of the table of faults that no other test checks."""
 
 import contextlib
 import functools

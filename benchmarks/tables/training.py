@@ -1,4 +1,4 @@
-"""What trainings take and reach."""
+"""Tables of trainings: their time and their returns."""
 
 import jaxenvs
 from benchmarks._common import OURS, markdown

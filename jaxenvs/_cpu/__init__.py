@@ -1,4 +1,4 @@
-"""What makes programs faster on CPUs: the same results, sooner.
+"""Code that makes programs faster on CPUs: the same results, sooner.
 
 Nothing here belongs to the contract of environments, and users need to know none of it.
 """
