@@ -210,7 +210,7 @@ class World:
         if self.stands:
             moved, is_near = state, jnp.ones(number, bool)
         else:
-            moved = self._fly_all(state, *forces)
+            moved = self._fly_all(state, *forces, gathers=True)
             is_near = self._may_meet(state, moved, terrain)
         changed = state.contacts, state.impulses, state.touches, jnp.zeros_like(state.began)
         surfaces = jnp.zeros((number, _SURFACE * self.ground.slots * bodies), jnp.float32)
@@ -260,12 +260,12 @@ class World:
         chunk = chunk_of(number, 8)
         return max(chunk, WIDE_CHUNK) if self.stands and chunk is not None else chunk
 
-    def _fly_all(self, state: WorldState, *forces: Array) -> WorldState:
-        """Advances worlds [N, ...] without contacts."""
+    def _fly_all(self, state: WorldState, *forces: Array, gathers: bool = False) -> WorldState:
+        """Advances worlds [N, ...] without contacts. See `_move` for `gathers`."""
         number, bodies = state.touches.shape
         none = jnp.zeros((0, bodies, 4, number), jnp.float32)
         state = replace(state, began=jnp.zeros_like(state.began))
-        return self._move(state, forces, None, none)[0]
+        return self._move(state, forces, None, none, gathers)[0]
 
     # Below, arrays of bodies are [B, ..., L] and arrays of contacts [K, B, L]. Lanes are last, so
     # that operations fill the processor's vector registers.
@@ -298,9 +298,18 @@ class World:
         return transform_at((x, y), angle, self._shape().center)
 
     def _move(
-        self, state: WorldState, forces: Any, contacts: Contacts | None, impulses: Array
+        self,
+        state: WorldState,
+        forces: Any,
+        contacts: Contacts | None,
+        impulses: Array,
+        gathers: bool = False,
     ) -> tuple[WorldState, Array]:
-        """Advances worlds [N, ...] with contacts. Returns them and the contacts' impulses."""
+        """Advances worlds [N, ...] with contacts. Returns them and the contacts' impulses.
+
+        `gathers` moves worlds that need many iterations together, which is faster if most need few,
+        and takes twice as long to compile.
+        """
         acceleration, speeds, torques = forces
         position, velocity = split_bodies(state.bodies)
         velocity = velocity + TIME_STEP * jnp.moveaxis(acceleration, 0, -1)
@@ -324,7 +333,7 @@ class World:
             )
 
         moving = velocity, joints, impulses
-        if contacts is None and not self.stands:  # most need few iterations, some need all
+        if gathers:
             moving, is_changing = solve((rows, moving), FIRST_ITERATIONS)
             moving = on_lanes(
                 lambda inputs: solve(inputs, VELOCITY_ITERATIONS - FIRST_ITERATIONS)[0],

@@ -211,15 +211,12 @@ class Ground:
         # In between, a corner may have been lower by the arc of the rotation.
         margin = TARGET + TOLERANCE + turn * turn / 6
         corners = [at(vertex) for vertex in shape.vertices for at in ats]
-        found = False
-        for k in range(self.slots):
-            number = slots.part[k]
-            if k < self.edge_slots:
-                gap = _gap_to_edge(*self._ends(number, terrain), corners)
-            else:
-                gap = _gap_to_box(self._box(number, terrain), corners)
-            found |= (gap < margin) & (slots.rank[k] >= 0)
-        return found
+        corners = jax.tree.map(lambda x: x[None], corners)
+        edges, boxes = slots.part[: self.edge_slots], slots.part[self.edge_slots :]
+        gaps = _gap_to_edge(*self._ends(edges, terrain), corners)
+        if self.boxes:
+            gaps = jnp.concatenate([gaps, _gap_to_box(self._box(boxes, terrain), corners)])
+        return jnp.any((gaps < margin[None]) & (slots.rank >= 0), axis=0)
 
 
 def _lanes(number: Array) -> Array:

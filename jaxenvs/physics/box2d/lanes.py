@@ -89,7 +89,10 @@ def rows_at(tree: Any, indices: Array) -> Any:
 def at_index(tree: Any, *index: Array) -> Any:
     """Returns arrays at an index of each of their first axes."""
     for i in index:
-        tree = jax.tree.map(lambda x, i=i: lax.dynamic_index_in_dim(x, i, 0, False), tree)
+        tree = jax.tree.map(
+            lambda x, i=i: lax.dynamic_index_in_dim(x, i, 0, False, allow_negative_indices=False),
+            tree,
+        )
     return tree
 
 
