@@ -32,7 +32,8 @@ examples:
   jaxenvs list
   jaxenvs list car                          ids that contain "car", ignoring case
   jaxenvs list --family classic_control
-  jaxenvs list --suite brax                 what the installed version of brax has""",
+  jaxenvs list --suite brax                 what the installed version of brax has
+  jaxenvs list --json                       for other programs""",
     "info": """\
 Show an environment: spaces, parameters with defaults and units, limits, source.
 
@@ -178,10 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--family", help="only this family")
     listing.add_argument("--suite", help="the ids of another JAX library, such as brax")
     _add(listing, "--import")
+    _add(listing, "--json")
 
     info = _command(commands, "info", "info", "show an environment")
     _add(info, "id")
     _add(info, "--import")
+    _add(info, "--json")
 
     train = _command(commands, "train", "train", "train an agent")
     own = "or module:Class or file.py:Class for your own"
@@ -274,7 +277,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = _command(commands, "doctor", "doctor", "check the installation")
     needed = 'a required part: "native" or an extra'
     doctor.add_argument("needed", nargs="*", metavar="NAME", help=needed)
-    doctor.add_argument("--json", action="store_true", help="as JSON")
+    _add(doctor, "--json")
     return parser
 
 
@@ -373,4 +376,5 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "the last policy, or the one of the best evaluation",
     },
     "--dry-run": {"action": "store_true"},
+    "--json": {"action": "store_true", "help": "as JSON"},
 }

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import io
+import json
 import textwrap
 import tokenize
 from collections.abc import Mapping
@@ -18,62 +19,110 @@ from jaxenvs.cli._console import console, plain, table
 from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
 
+Report = dict[str, Any]
+
 
 def run(options: argparse.Namespace) -> None:
     """Prints a description of `options.id`."""
-    if is_hosted(options.id):
-        _print_hosted(options.id)
-        return
-    env = jaxenvs.make(options.id)
-    spec, cls = find(options.id), type(env.unwrapped)
-    facts = {
+    report = _hosted(options.id) if is_hosted(options.id) else _native(options.id)
+    if options.json:
+        print(json.dumps(report, indent=2, default=_as_json))
+    else:
+        _show_hosted(report) if report["hosted"] else _show_native(report)
+
+
+def _native(id: str) -> Report:
+    env = jaxenvs.make(id)
+    spec, cls = find(id), type(env.unwrapped)
+    return {
+        "id": spec.id,
+        "hosted": False,
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "family": spec.family,
-        "observation": env.observation_space,
-        "action": env.action_space,
-        "time limit": "none" if env.time_limit is None else f"{env.time_limit} steps",
-        "solved at": "-" if spec.reward_threshold is None else f"{spec.reward_threshold}",
-        "source": spec.source or "-",
-        "compared with": spec.compared_with or "-",
+        "description": inspect.getdoc(cls) or "",
+        "observation_space": f"{env.observation_space}",
+        "action_space": f"{env.action_space}",
+        "time_limit": env.time_limit,
+        "reward_threshold": spec.reward_threshold,
+        "source": spec.source,
+        "compared_with": spec.compared_with,
+        "wrappers": [
+            {"name": name.partition(":")[2], "arguments": dict(arguments)}
+            for name, arguments in spec.wrappers.items()
+        ],
+        "parameters": [
+            {"name": name, "default": default, "comment": comment, "recompiles": is_static}
+            for name, default, comment, is_static in describe_parameters(env.unwrapped)
+        ],
     }
-    if spec.wrappers:
-        facts["wrapped in"] = ", ".join(
-            f"{name.partition(':')[2]}({', '.join(f'{x}={y}' for x, y in given.items())})"
-            for name, given in spec.wrappers.items()
-        )
-    parameters = table("parameter", "default", "unit and meaning", title="Parameters")
-    described = describe_parameters(env.unwrapped)
-    for name, default, comment, is_static in described:
-        notes = [comment, "recompiles"] if is_static else [comment]
-        parameters.add_row(
-            f"[bold]{name}[/]", plain(default), plain("; ".join(filter(None, notes)))
-        )
-
-    out = console()
-    out.print(f"[bold]{spec.id}[/]\n")
-    out.print(plain(inspect.getdoc(cls) or ""))
-    out.print(_two_columns(facts))
-    out.print(parameters)
-    if described:
-        out.print(plain(f'Set a parameter: jaxenvs.make("{spec.id}", {described[0][0]}=...)'))
 
 
-def _print_hosted(id: str) -> None:
+def _hosted(id: str) -> Report:
     backend = "native" if is_vectorized_id(id) else "serial"
     with jaxenvs.make_pool(id, 1, backend=backend) as pool:
-        limit = getattr(pool.spec, "max_episode_steps", None)
-        threshold = getattr(pool.spec, "reward_threshold", None)
-        facts = {
-            "runs": "on the host, in a pool; inside jit through HostEnv",
-            "observation": pool.single_observation_space,
-            "action": pool.single_action_space,
-            "time limit": "unknown" if limit is None else f"{limit} steps",
-            "solved at": "-" if threshold is None else f"{threshold}",
+        return {
+            "id": id,
+            "hosted": True,
+            "observation_space": f"{pool.single_observation_space}",
+            "action_space": f"{pool.single_action_space}",
+            "time_limit": getattr(pool.spec, "max_episode_steps", None),
+            "reward_threshold": getattr(pool.spec, "reward_threshold", None),
         }
+
+
+def _as_json(value: Any) -> Any:
+    """Returns an array as lists of numbers, a class as its name, and other values as text."""
+    return value.tolist() if hasattr(value, "tolist") else getattr(value, "__name__", f"{value}")
+
+
+def _show_native(report: Report) -> None:
+    facts = {
+        "class": report["class"],
+        "family": report["family"],
+        **_spaces_and_limits(report, no_limit="none"),
+        "source": report["source"] or "-",
+        "compared with": report["compared_with"] or "-",
+    }
+    if report["wrappers"]:
+        facts["wrapped in"] = ", ".join(
+            f"{each['name']}({', '.join(f'{x}={y}' for x, y in each['arguments'].items())})"
+            for each in report["wrappers"]
+        )
+    parameters = table("parameter", "default", "unit and meaning", title="Parameters")
+    for each in report["parameters"]:
+        notes = [each["comment"], "recompiles"] if each["recompiles"] else [each["comment"]]
+        parameters.add_row(
+            f"[bold]{each['name']}[/]",
+            plain(each["default"]),
+            plain("; ".join(filter(None, notes))),
+        )
     out = console()
-    out.print(f"[bold]{id}[/]\n")
+    out.print(f"[bold]{report['id']}[/]\n")
+    out.print(plain(report["description"]))
     out.print(_two_columns(facts))
+    out.print(parameters)
+    if report["parameters"]:
+        name = report["parameters"][0]["name"]
+        out.print(plain(f'Set a parameter: jaxenvs.make("{report["id"]}", {name}=...)'))
+
+
+def _show_hosted(report: Report) -> None:
+    runs = {"runs": "on the host, in a pool; inside jit through HostEnv"}
+    out = console()
+    out.print(f"[bold]{report['id']}[/]\n")
+    out.print(_two_columns(runs | _spaces_and_limits(report, no_limit="unknown")))
+    id = report["id"]
     out.print(plain(f'Make a batch: jaxenvs.make_pool("{id}", num_envs), or make_vec for jit.'))
+
+
+def _spaces_and_limits(report: Report, no_limit: str) -> dict[str, str]:
+    limit, threshold = report["time_limit"], report["reward_threshold"]
+    return {
+        "observation": report["observation_space"],
+        "action": report["action_space"],
+        "time limit": no_limit if limit is None else f"{limit} steps",
+        "solved at": "-" if threshold is None else f"{threshold}",
+    }
 
 
 def _two_columns(facts: Mapping[str, object]) -> Any:

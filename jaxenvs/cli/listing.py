@@ -1,20 +1,30 @@
 """`jaxenvs list`."""
 
 import argparse
+import json
 
 from jaxenvs.catalog.suites import suite_ids
 from jaxenvs.cli._console import console, table
 from jaxenvs.errors import UnknownEnvironmentError, closest
 from jaxenvs.registry import EnvSpec, registry, unlisted
 
+_FACTS = ("id", "family", "time_limit", "reward_threshold", "source", "compared_with")
+
 
 def run(options: argparse.Namespace) -> None:
     """Prints a table of the ids that match the options, or a list of the ids of a suite."""
     if options.suite is not None:
         ids = [id for id in suite_ids(options.suite) if options.filter.lower() in id.lower()]
-        console().print("\n".join(ids), highlight=False)
+        if options.json:
+            print(json.dumps([{"id": id, "family": options.suite} for id in ids], indent=2))
+        else:
+            console().print("\n".join(ids), highlight=False)
         return
     specs = select(options.filter, options.family)
+    if options.json:
+        facts = [{name: getattr(spec, name) for name in _FACTS} for spec in specs]
+        print(json.dumps(facts, indent=2))
+        return
     rows = table("id", "family", "time limit", "solved at", "compared with")
     for spec in specs:
         rows.add_row(

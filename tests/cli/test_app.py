@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -26,6 +27,27 @@ def test_list_filters_by_part_of_an_id_and_by_family(capsys):
 def test_list_counts_within_what_it_searched(capsys):
     assert f" of {len(registry)} environments" in run(capsys, "list", "car")[1]
     assert f"of {len(unlisted)} settings of bsuite" in run(capsys, "list", "deep_sea/")[1]
+
+
+def test_list_json_has_an_object_for_each_id(capsys):
+    status, printed = run(capsys, "list", "cartpole-v1", "--json")
+    assert status == 0 and json.loads(printed) == [
+        {
+            "id": "CartPole-v1",
+            "family": "classic_control",
+            "time_limit": 500,
+            "reward_threshold": 475.0,
+            "source": registry["CartPole-v1"].source,
+            "compared_with": "gymnasium",
+        }
+    ]
+    assert [each["id"] for each in json.loads(run(capsys, "list", "--json")[1])] == [*registry]
+
+
+def test_list_json_of_a_suite_has_ids_and_family(capsys, monkeypatch):
+    monkeypatch.setattr(listing, "suite_ids", lambda suite: [f"{suite}/ant", f"{suite}/hopper"])
+    status, printed = run(capsys, "list", "ant", "--suite", "brax", "--json")
+    assert status == 0 and json.loads(printed) == [{"id": "brax/ant", "family": "brax"}]
 
 
 def test_train_without_an_id_is_refused_before_jax_is_imported():
@@ -144,6 +166,7 @@ def test_without_rich_the_extra_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     status, printed = run(capsys, "list")
     assert status == 2 and "jaxenvs[cli]" in printed
+    assert run(capsys, "list", "--json")[0] == 0
 
 
 def test_the_module_is_the_command_line():
