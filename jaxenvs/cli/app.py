@@ -11,7 +11,7 @@ from typing import Any
 
 import jaxenvs
 from jaxenvs._entry_points import import_module
-from jaxenvs.errors import JaxenvsError, TrainingError
+from jaxenvs.errors import InstallationError, JaxenvsError, TrainingError
 
 _HELP = {
     "": """\
@@ -152,6 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "train got no id.  Pass an algorithm and an id: jaxenvs train ppo CartPole-v1; or"
                 " pass --config."
             )
+        if getattr(options, "device", None) is not None:
+            _choose_device(options.command, options.device)
         # Imported here, so `--help` does not wait for the imports of a command.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
         if not sys.flags.safe_path and os.getcwd() not in sys.path:  # like `python -m`
@@ -167,6 +169,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # `train` saves first and returns the same
         return 128 + signal.SIGINT
     return 0
+
+
+def _choose_device(command: str, device: str) -> None:
+    """Starts JAX on a device of this kind.
+
+    Raises:
+        InstallationError: JAX does not start, or starts on another kind of device.
+    """
+    os.environ.pop("JAX_PLATFORMS", None)  # without it, JAX prefers an accelerator
+    if device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    jax = importlib.import_module("jax")
+    try:
+        found = jax.default_backend()
+    except RuntimeError as error:
+        raise InstallationError(f"{command} got --device {device}, but {error}") from error
+    if found != device:
+        raise InstallationError(
+            f"{command} got --device {device}, but JAX runs on a {found.upper()}.  `jaxenvs doctor`"
+            " shows the devices that JAX finds."
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -220,6 +243,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--resume", metavar="DIR", help="continue the run in this folder")
     _add(train, "--dry-run", help="print the complete configuration and exit")
+    _add(train, "--device")
 
     evaluate = _command(commands, "eval", "evaluate", "evaluate trained policies")
     _add(evaluate, "runs")
@@ -228,6 +252,7 @@ def _parser() -> argparse.ArgumentParser:
     limit = "limit of an episode (default: the time limit, or 10,000 steps)"
     _add_number(evaluate, "--max-steps", help=limit)
     _add(evaluate, "--which")
+    _add(evaluate, "--device")
 
     enjoy = _command(commands, "enjoy", "enjoy", "watch a trained policy")
     enjoy.add_argument("run", metavar="RUN", help="an output folder of `train`")
@@ -256,6 +281,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(bsuite, "--set", help=what)
     _add(bsuite, "--seed")
     bsuite.add_argument("--output", metavar="DIR", help="(default: runs/bsuite/ALGORITHM)")
+    _add(bsuite, "--device")
 
     render = _command(commands, "render", "render", "render an episode as gif, mp4 or png")
     _add(render, "id")
@@ -322,6 +348,7 @@ def _add_playing(parser: argparse.ArgumentParser) -> None:
     _add_number(parser, "--max-steps", default=1000, help="limit of an episode")
     parser.add_argument("--fps", type=float, metavar="N", default="30", help="frames per second")
     _add(parser, "--seed")
+    _add(parser, "--device")
 
 
 def _whole_number(text: str) -> int:
@@ -376,5 +403,9 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "the last policy, or the one of the best evaluation",
     },
     "--dry-run": {"action": "store_true"},
+    "--device": {
+        "choices": ["cpu", "gpu", "tpu"],
+        "help": "what to compute on (default: an accelerator, if JAX finds one)",
+    },
     "--json": {"action": "store_true", "help": "as JSON"},
 }

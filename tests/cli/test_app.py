@@ -1,8 +1,10 @@
 import json
+import os
 import re
 import subprocess
 import sys
 
+import jax
 import pytest
 from PIL import Image
 
@@ -167,6 +169,39 @@ def test_without_rich_the_extra_is_named(capsys, monkeypatch):
     status, printed = run(capsys, "list")
     assert status == 2 and "jaxenvs[cli]" in printed
     assert run(capsys, "list", "--json")[0] == 0
+
+
+def test_device_is_chosen_before_jax_starts(tmp_path):
+    environment = os.environ | {"JAX_PLATFORMS": "no_such_platform"}
+    command = [sys.executable, "-m", "jaxenvs", "render", "MountainCar-v0", "--max-steps", "2"]
+    command += ["-o", f"{tmp_path / 'a.png'}"]
+    failed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert failed.returncode and "no_such_platform" in failed.stderr
+    command += ["--device", "cpu"]
+    subprocess.run(command, capture_output=True, check=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["train", "ppo", "CartPole-v1"], ["eval", "a"], ["enjoy", "a"], ["bsuite", "random"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_missing_device_is_an_error(capsys, monkeypatch, tmp_path, arguments):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    status, printed = run(capsys, *arguments, "--device", "gpu")
+    assert status == 2 and "got --device gpu, but JAX runs on a CPU." in printed
+    assert "JAX_PLATFORMS" not in os.environ  # the option overrides it
+
+
+def test_device_with_a_jax_that_does_not_start_is_an_error(capsys, monkeypatch):
+    def fails():
+        raise RuntimeError("Unable to initialize backend 'tpu'")
+
+    monkeypatch.setattr(jax, "default_backend", fails)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    status, printed = run(capsys, "train", "ppo", "CartPole-v1", "--device", "tpu")
+    assert status == 2 and "got --device tpu, but Unable to initialize backend 'tpu'" in printed
 
 
 def test_the_module_is_the_command_line():
