@@ -13,6 +13,8 @@ import jaxenvs
 from jaxenvs._entry_points import import_module
 from jaxenvs.errors import InstallationError, JaxenvsError, TrainingError
 
+ALGORITHMS = ("a2c", "dqn", "ppo", "pqn", "sac", "td3", "vpg")
+
 _HELP = {
     "": """\
 Environments and training for reinforcement learning.
@@ -142,6 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         the signal that stopped a training run.
     """
     parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
+        importlib.import_module("jaxenvs.cli.completion").complete(parser)
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
@@ -210,8 +214,8 @@ def _parser() -> argparse.ArgumentParser:
     _add(info, "--json")
 
     train = _command(commands, "train", "train", "train an agent")
-    own = "or module:Class or file.py:Class for your own"
-    _add(train, "algorithm", nargs="?", help=f"a2c, dqn, ppo, pqn, sac, td3 or vpg; {own}")
+    names, own = ", ".join(ALGORITHMS), "or module:Class or file.py:Class for your own"
+    _add(train, "algorithm", nargs="?", help=f"{names}; {own}")
     _add(train, "id", nargs="?")
     _add(train, "--import")
     train.add_argument("--config", metavar="FILE", help="a configuration in TOML")

@@ -204,6 +204,41 @@ def test_device_with_a_jax_that_does_not_start_is_an_error(capsys, monkeypatch):
     assert status == 2 and "got --device tpu, but Unable to initialize backend 'tpu'" in printed
 
 
+@pytest.mark.parametrize(
+    ("line", "completions"),
+    [
+        ("jaxenvs info CartPole-", {"CartPole-v0", "CartPole-v1"}),
+        ("jaxenvs info bsuite/deep_sea/2", {"bsuite/deep_sea/2", "bsuite/deep_sea/20"}),
+        ("jaxenvs train p", {"ppo", "pqn"}),
+        ("jaxenvs eval runs/a --device ", {"cpu", "gpu", "tpu"}),
+        ("jaxenvs list --family classic", {"classic_control"}),
+        ("jaxenvs list --suite b", {"brax"}),
+        ("jaxenvs eval ru", {"runs/"}),
+    ],
+)
+def test_shell_gets_completions_without_jax(tmp_path, line, completions):
+    (tmp_path / "runs").mkdir()
+    answer = tmp_path / "answer"
+    protocol = {  # what the shell function of argcomplete sets
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": f"{answer}",
+        "COMP_LINE": line,
+        "COMP_POINT": f"{len(line)}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "jaxenvs"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | protocol,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {each.rstrip() for each in answer.read_text().split("\n")} == completions
+    imported = {*re.findall(r"\| +(\w+)", done.stderr)}
+    assert "argcomplete" in imported and "jax" not in imported
+
+
 def test_the_module_is_the_command_line():
     command = [sys.executable, "-m", "jaxenvs", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
