@@ -247,6 +247,7 @@ def _find_problems(report: Report, needed: Sequence[str]) -> Iterator[str]:
 
 def _sections(report: Report) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     """Yields the title, the column names and the rows of each table."""
+    yield "What works", ("what", "with"), list(_working(report))
     versions = report["versions"].items()
     yield "Versions", ("what", "version"), [(name, value or "missing") for name, value in versions]
 
@@ -289,6 +290,19 @@ def _sections(report: Report) -> Iterator[tuple[str, tuple[str, ...], list[tuple
 
     variables = list(report["environment"].items()) or [("no relevant variables", "")]
     yield "Environment", ("variable", "value"), variables
+
+
+def _working(report: Report) -> Iterator[tuple[str, str]]:
+    """Yields what can be used, and with what."""
+    devices = [f"{count} x {name}" for name, count in report["devices"]["found"].items()]
+    if devices:
+        yield "environments", f"jax {report['versions']['jax']} on {', '.join(devices)}"
+    compiled = [name for name, state in report["native"].items() if state["state"] == "in use"]
+    parts = f"the compiled parts {' and '.join(compiled)}" if compiled else "no compiled parts"
+    yield "host bridge", parts
+    extras = (report["extras"] or {}).items()
+    if complete := [name for name, packages in extras if _state_of(packages) == "installed"]:
+        yield "extras", ", ".join(complete)
 
 
 def _state_of(packages: list[dict[str, Any]]) -> str:

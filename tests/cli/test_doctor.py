@@ -75,9 +75,22 @@ def test_doctor_shows_versions_devices_limits_and_native_parts(capsys):
     assert re.search(r"pool +in use", out)
 
 
+def test_doctor_begins_with_what_works(capsys, package):
+    out = run(capsys)[1]
+    assert out.startswith("What works")
+    works = out.partition("Versions")[0]
+    assert re.search(rf"environments +jax {re.escape(jax.__version__)} on \d+ x cpu", works)
+    assert re.search(r"host bridge +the compiled parts pool and xla", works)
+    assert re.search(r"extras +carts *\n", works)
+    assert "birds" not in works and "poles" not in works
+
+
 def test_doctor_json_reports_machine_native_parts_and_extras(capsys, package):
     status, out, _ = run(capsys, "--json")
     report = json.loads(out)
+    assert set(report) == {
+        *("versions", "devices", "cores", "memory", "native", "extras", "environment")
+    }
     assert status == 0 and report["versions"]["jax"] == jax.__version__
     assert sum(report["devices"]["found"].values()) == len(jax.devices())
     assert report["cores"]["machine"] >= 1 and report["memory"]["available"] > 0
