@@ -136,7 +136,9 @@ def speed_table() -> object:
     ours = {("[bold]jaxenvs, jitted rollout[/]", n): _jaxenvs(n) for n in (1024, 16384)}
     best = max(theirs.values())
     for (name, num_envs), rate in {**theirs, **ours}.items():
-        rows.add_row(name, f"{num_envs:,}", f"{rate:,.0f}", f"{rate / best:.2f}x")
+        ratio = rate / best
+        times = f"{ratio:.2f}x" if ratio > 0.1 else f"{ratio:.1g}x"
+        rows.add_row(name, f"{num_envs:,}", f"{rate:,.0f}", times)
     return rows
 
 

@@ -1,3 +1,5 @@
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -5,6 +7,7 @@ from PIL import Image
 
 import jaxenvs
 from jaxenvs.cli import demo
+from jaxenvs.cli._console import console
 
 
 @pytest.fixture
@@ -23,6 +26,13 @@ def test_a_policy_reaches_in_gymnasium_what_it_reaches_here():
     there = demo.gymnasium_returns(push_right, seed=0)
     assert there.shape == (100,) and 8 <= there.min() <= there.max() <= 11
     assert abs(float(here.mean) - there.mean()) < 0.5
+
+
+def test_small_ratios_of_speeds_are_not_shown_as_zero(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "_rate", lambda run, steps: steps)
+    console().print(demo.speed_table())
+    ratios = re.findall(r"([\d.]+)x *$", capsys.readouterr().out, re.MULTILINE)
+    assert ratios == ["0.003", "0.004", "0.06", "0.25", "1.00", "0.31", "5.00"]
 
 
 @pytest.mark.slow
