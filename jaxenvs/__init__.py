@@ -20,7 +20,7 @@ _NAMES = {
     "MultiAgentTimeStep": "multi_agent",
     "sample_legal": "multi_agent",
     "Policy": "core",
-    "TimeStep": "core",
+    "TimeStep": "timestep",
     "VectorEnv": "core",
     "Wrapper": "core",
     "make_dm": "faces.dm_env",
@@ -63,7 +63,6 @@ if _TYPE_CHECKING:
     from jaxenvs.bridge.making import make_pool as make_pool
     from jaxenvs.core import Environment as Environment
     from jaxenvs.core import Policy as Policy
-    from jaxenvs.core import TimeStep as TimeStep
     from jaxenvs.core import VectorEnv as VectorEnv
     from jaxenvs.core import Wrapper as Wrapper
     from jaxenvs.faces.dm_env import make_dm as make_dm
@@ -77,6 +76,7 @@ if _TYPE_CHECKING:
     from jaxenvs.multi_agent import sample_legal as sample_legal
     from jaxenvs.rollouts import evaluate as evaluate
     from jaxenvs.rollouts import rollout as rollout
+    from jaxenvs.timestep import TimeStep as TimeStep
     from jaxenvs.vector.vectorize import vectorize as vectorize
 else:
 

@@ -1,4 +1,4 @@
-"""The contract: environments, wrappers, timesteps and batches of environments.
+"""The contract: environments, wrappers and batches of environments.
 
     state, timestep = env.reset(key)
     state, timestep = env.step(state, action, key)
@@ -8,99 +8,23 @@ Both functions are pure. They describe a single instance and return the same pyt
 
 import abc
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    Self,
-    TypeVar,
-    dataclass_transform,
-)
+from typing import Any, Generic, Literal, TypeVar, dataclass_transform
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.calls import checked_reset, checked_step
-from jaxenvs.errors import (
-    RenderError,
-    UnknownParameterError,
-    WrapperError,
-)
+from jaxenvs.errors import RenderError, UnknownParameterError, WrapperError
 from jaxenvs.parameters import Parameterized
 from jaxenvs.spaces import Space
+from jaxenvs.timestep import TimeStep as TimeStep
 
 S = TypeVar("S")
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
-
-
-@chex.dataclass(frozen=True)
-class TimeStep:
-    """The result of `reset` or `step`: observation, reward, episode flags and info.
-
-    The shapes below are for one instance. A `VectorEnv` adds a leading [num_envs] axis to each.
-    """
-
-    observation: chex.ArrayTree
-    reward: jax.Array  # float32[], 0 from reset
-    terminated: jax.Array  # bool[], the task ended
-    truncated: jax.Array  # bool[], the episode was cut off, for example by a time limit
-    info: Mapping[str, chex.ArrayTree]  # the same keys on every step
-    # Set by a VectorEnv: the observation and info that the step itself produced. They differ from
-    # `observation` and `info` only where an episode ended and the next one began in the same step.
-    final_observation: chex.ArrayTree = None
-    final_info: Any = None
-
-    if TYPE_CHECKING:  # chex adds `replace` at run time; type checkers do not see it
-
-        def replace(self, **changes: Any) -> Self: ...
-
-    @property
-    def done(self) -> jax.Array:
-        """bool[]: True if the episode terminated or was truncated."""
-        return self.terminated | self.truncated
-
-    @property
-    def discount(self) -> jax.Array:
-        """float32[]: 0 if the task terminated, otherwise 1, even if the episode was truncated."""
-        return 1 - self.terminated.astype(jnp.float32)
-
-    def truncate(self, when: jax.Array) -> Self:
-        """Returns the timestep, truncated as well where `when`, bool[], is true."""
-        return self.replace(truncated=jax.tree.map(lambda flag: flag | when, self.truncated))
-
-    @classmethod
-    def first(
-        cls, observation: chex.ArrayTree, *, info: Mapping[str, chex.ArrayTree] | None = None
-    ) -> "TimeStep":
-        """Returns the first timestep of an episode: reward 0, both flags false."""
-        return cls.transition(observation, reward=0.0, terminated=False, info=info)
-
-    @classmethod
-    def transition(
-        cls,
-        observation: chex.ArrayTree,
-        *,
-        reward: chex.Numeric,
-        terminated: chex.Numeric,
-        truncated: chex.Numeric = False,
-        info: Mapping[str, chex.ArrayTree] | None = None,
-    ) -> "TimeStep":
-        """Returns the timestep that follows an action; `reward` becomes a float32 array."""
-        # Parity tests cast the state to float64. They need float64 rewards too.
-        dtypes = [getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(observation)]
-        return cls(
-            observation=observation,
-            reward=jnp.asarray(reward, np.float64 if np.float64 in dtypes else np.float32),
-            terminated=jnp.asarray(terminated, bool),
-            truncated=jnp.asarray(truncated, bool),
-            info=dict(info or {}),
-        )
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)

@@ -6,14 +6,13 @@ Ids of other libraries make pools of hosted environments, whose modules are impo
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import jax
 import numpy as np
 
 from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
-from jaxenvs._machine import num_cores
 from jaxenvs.catalog.suites import register_suite_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import (
@@ -21,18 +20,13 @@ from jaxenvs.errors import (
     PoolError,
     UnknownEnvironmentError,
     UnknownParameterError,
-    check_integer,
     closest,
 )
-from jaxenvs.meshes import check_mesh
 from jaxenvs.parameters import check_time_limit, checked_parameters
 from jaxenvs.registry import EnvSpec, find, registry, unlisted
 from jaxenvs.struct import is_traced
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
-
-if TYPE_CHECKING:
-    from jaxenvs.bridge.jit import HostEnv
 
 _NO_LIMIT = 2**31 - 1  # the largest number of steps that environments count to
 
@@ -192,8 +186,12 @@ def make_vec(
     """
     of_native: Any = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
     if is_hosted(id):
+        from jaxenvs.bridge.making.batches import make_host_env
+
         check_no_native_options(PoolError, "make_vec", id, **of_native)
-        return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
+        check_limit_argument(id, time_limit)
+        params["time_limit"] = time_limit
+        return make_host_env(id, num_envs, autoreset_mode, mesh, mesh_axis, params)
     return vectorize(
         make(id, time_limit=time_limit, **params),
         num_envs,
@@ -237,78 +235,6 @@ def is_hosted(id: Any) -> bool:
     from jaxenvs.bridge.foreign.ids import is_host_id
 
     return is_host_id(id)
-
-
-def _make_hosted(
-    id: str,
-    num_envs: int,
-    autoreset_mode: AutoresetMode,
-    mesh: jax.sharding.Mesh | None,
-    mesh_axis: str | None,
-    time_limit: Any,
-    params: dict[str, Any],
-) -> "HostEnv":
-    from jaxenvs.bridge.foreign.ids import is_vectorized_id
-    from jaxenvs.bridge.jit import HostEnv
-    from jaxenvs.bridge.making import make_pool
-    from jaxenvs.bridge.native.libraries import POOL, is_there
-
-    check_integer(PoolError, f"{id} got num_envs", num_envs)
-    is_vectorized = is_vectorized_id(id)
-    if is_vectorized and autoreset_mode != "next_step":
-        raise PoolError(
-            f'make_vec got autoreset_mode="{autoreset_mode}" for {id}, but EnvPool only supports'
-            ' "next_step".  Pass autoreset_mode="next_step".'
-        )
-    host_options = {
-        name: params.pop(name) for name in ("path", "final_observation") if name in params
-    }
-    check_limit_argument(id, time_limit)
-    _check_host_params(id, params)
-    axis = None if mesh is None else check_mesh(mesh, mesh_axis, num_envs)
-    devices = 1 if mesh is None else mesh.shape[axis]
-    if devices > 1:
-        params = _options_per_pool(id, devices, params)
-    options = {"time_limit": time_limit, **params}
-    if not is_vectorized and is_there(POOL):  # programs can step processes without Python
-        options = {"backend": "process", **options}
-    pools = []
-    try:
-        for _ in range(devices):
-            pools.append(
-                make_pool(id, num_envs // devices, autoreset_mode=autoreset_mode, **options)
-            )
-        return HostEnv(pools, mesh=mesh, mesh_axis=axis, **host_options)
-    except BaseException:
-        for pool in pools:
-            pool.close()
-        raise
-
-
-def _check_host_params(id: str, params: dict[str, Any]) -> None:
-    for name, instead in (
-        ("max_episode_steps", "make_vec calls it time_limit"),
-        ("copy", "compiled programs always get copies"),
-    ):
-        if name in params:
-            raise PoolError(f"make_vec got {name} for {id}; {instead}.  Omit {name}.")
-    if "seed" in params and not (id.startswith("envpool/") or params.get("backend") == "native"):
-        raise PoolError(
-            f"make_vec got seed={params['seed']!r} for {id}, whose environments are seeded by the"
-            " key of reset.  Omit seed."
-        )
-
-
-def _options_per_pool(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options of one of `devices` pools, which share the cores."""
-    if params.get("batch_size") is not None:
-        raise PoolError(
-            f"make_vec got batch_size={params['batch_size']} for {id} over {devices} devices,"
-            " which step independently.  Omit it, or make an environment for each device."
-        )
-    if "num_workers" in params or "envs_per_worker" in params or params.get("backend") == "serial":
-        return params
-    return {"num_workers": max(1, num_cores() // devices), **params}
 
 
 def _find(id: str) -> EnvSpec:

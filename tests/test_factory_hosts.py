@@ -132,7 +132,7 @@ def test_pool_is_closed_if_making_the_environment_fails(monkeypatch):
         made.append(make_pool(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr("jaxenvs.bridge.making.make_pool", kept)
+    monkeypatch.setattr("jaxenvs.bridge.making.batches.make_pool", kept)
     with pytest.raises(PoolError, match='expected "auto"'):
         jaxenvs.make_vec(ID, 2, backend="serial", path="nonsense")
     assert made[0].closed

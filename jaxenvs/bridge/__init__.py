@@ -2,7 +2,7 @@
 
 The rooms, each of which imports only those below it:
 
-- `making`: `make_pool`, its arguments, and the choice of a backend.
+- `making`: `make_pool` and its choice of a backend; the batches of `make_vec`.
 - `jit`: `HostEnv`; calls of compiled programs.
 - `pool`: `Pool`, what a user holds: arguments, batches, and infos.
 - `backends`: how environments are run: by the caller, threads, processes, an event loop, Ray ...

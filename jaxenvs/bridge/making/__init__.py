@@ -1,3 +1,3 @@
-"""`make_pool`: the checks of its arguments, and the choice of a backend."""
+"""Pools: the checks of their arguments, and the choice of a backend; batches of `make_vec`."""
 
 from jaxenvs.bridge.making.pools import make_pool as make_pool
