@@ -39,11 +39,11 @@ class BraxLike(Adapter):
     def action_space(self) -> spaces.Space:
         return spaces.Box(-1.0, 1.0, (self.env.value.action_size,))
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state = self._with_model().reset(key)
         return state, TimeStep.first(by_name(state.obs), info=state.metrics)
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one, if any
         state = jax.tree.map(lambda leaf: leaf, state)  # the library changes dicts in place
         state = self._with_model().step(state, action)

@@ -40,11 +40,11 @@ class GymnaxLike(WithParameters):
         with jax.ensure_compile_time_eval():
             return from_gymnax_space(self.env.value.action_space(self.params))
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         observation, state = self.env.value.reset_env(key, self.params)
         return state, TimeStep.first(observation)
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         env = self.env.value
         observation, state, reward, done, info = env.step_env(key, state, action, self.params)
         if self.merged_limit:

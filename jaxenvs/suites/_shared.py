@@ -50,16 +50,16 @@ def in_32_bits(function: Callable[..., Any]) -> Callable[..., Any]:
 class Adapter(Environment[Any]):
     """A single instance of another library's environment, without resets and time limits.
 
-    A subclass defines `begin` and `advance` with the library's own reset and step. Their results
+    A subclass defines `_reset` and `_step` with the library's own reset and step. Their results
     may differ in dtypes and in the keys of `info`; those of `reset` and `step` do not.
     """
 
     @abc.abstractmethod
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         """Starts an episode."""
 
     @abc.abstractmethod
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         """Takes one action."""
 
     @property
@@ -68,7 +68,7 @@ class Adapter(Environment[Any]):
 
     @in_32_bits
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        state, first = self.begin(key)
+        state, first = self._reset(key)
         next_state, following = _shapes_after_step(self, key)
         # Most libraries have extra results in steps only, but `info` has the same keys always.
         info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), following.info)
@@ -84,7 +84,7 @@ class Adapter(Environment[Any]):
 
     @in_32_bits
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        state, timestep = self.advance(state, action, key)
+        state, timestep = self._step(state, action, key)
         timestep = timestep.replace(
             observation=cast_like(timestep.observation, timestep.observation),
             info=cast_like(timestep.info, timestep.info),
@@ -102,10 +102,10 @@ def _shapes_after_step(env: Adapter, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
 
 @functools.lru_cache(maxsize=256)
 def _trace_step(structure: Any, shapes: tuple[Any, ...]) -> tuple[Any, TimeStep]:
-    def advance(env: Adapter, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return env.advance(env.begin(key)[0], env.action_space.sample(key), key)
+    def take_step(env: Adapter, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return env._step(env._reset(key)[0], env.action_space.sample(key), key)
 
-    return jax.eval_shape(advance, *structure.unflatten(shapes))
+    return jax.eval_shape(take_step, *structure.unflatten(shapes))
 
 
 class WithParameters(Adapter):

@@ -43,11 +43,11 @@ class FromEnvelope(Adapter):
         with jax.ensure_compile_time_eval():
             return _space_from_envelope(self.env.action_space)
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, info = self.env.init(key)
         return state, _timestep(info)
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         state, info = self.env.step(state, action)
         return state, _timestep(info)

@@ -85,7 +85,7 @@ class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
     @property
     def observation_space(self) -> spaces.Dict:
         with jax.ensure_compile_time_eval():
-            shapes = jax.eval_shape(self.begin, jax.random.key(0))[1].observation
+            shapes = jax.eval_shape(self._reset, jax.random.key(0))[1].observation
             found = {}
             for agent, name in zip(self.agents, self.env.value.agents, strict=True):
                 space = _space_of(self.env.value.observation_space, name)
@@ -105,7 +105,7 @@ class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
                 }
             )
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
         observations, state = self.env.value.reset(key)
         terminated = dict.fromkeys(self.agents, jnp.bool_(False))
         return (state, terminated), MultiAgentTimeStep.first(
@@ -114,7 +114,7 @@ class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
             info=_state_in(observations),
         )
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
         env, (state, terminated) = self.env.value, state
         action = {name: action[str(name)] for name in env.agents}
         observations, state, rewards, dones, info = env.step_env(key, state, action)

@@ -38,19 +38,19 @@ class FromJaxtari(Adapter):
 
     @property
     def observation_space(self) -> spaces.Space:
-        return unbounded(jax.eval_shape(self.begin, jax.random.key(0))[1].observation)
+        return unbounded(jax.eval_shape(self._reset, jax.random.key(0))[1].observation)
 
     @property
     def action_space(self) -> spaces.Space:
         with jax.ensure_compile_time_eval():
             return from_gymnax_space(self.env.value.action_space())
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         # Some games do not run with keys that have a type.
         observation, state = self.env.value.reset(jax.random.key_data(key))
         return state, TimeStep.first(self._observe(observation, state))
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         observation, state, reward, done, info = self.env.value.step(state, action)
         return state, TimeStep.transition(

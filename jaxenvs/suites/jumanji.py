@@ -68,11 +68,11 @@ class FromJumanji(Adapter):
         with jax.ensure_compile_time_eval():
             return _from_action_spec(self.env.value)
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, first = self.env.value.reset(key)
         return state, TimeStep.first(by_name(first.observation), info=first.extras)
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         state, timestep = self.env.value.step(state, self._cast(action))
         is_last = timestep.last()
@@ -134,11 +134,11 @@ class FromJumanjiAgents(FromJumanji, MultiAgentEnvironment[Any]):
         space = super().action_space
         return spaces.Dict({agent: _row(space, i) for i, agent in enumerate(self.agents)})
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
         state, first = self.env.value.reset(key)
         return state, MultiAgentTimeStep.first(self._observe(first), info=first.extras)
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
         del key  # the state has one
         actions = jnp.stack([action[agent] for agent in self.agents])
         state, timestep = self.env.value.step(state, actions)

@@ -57,7 +57,7 @@ class FromKinetix(_gymnax_like.GymnaxLike):
 
     @property
     def observation_space(self) -> spaces.Space:
-        return unbounded(by_name(jax.eval_shape(self.begin, jax.random.key(0))[1].observation))
+        return unbounded(by_name(jax.eval_shape(self._reset, jax.random.key(0))[1].observation))
 
     @property
     def action_space(self) -> spaces.Space:
@@ -67,11 +67,11 @@ class FromKinetix(_gymnax_like.GymnaxLike):
                 return spaces.MultiDiscrete(np.asarray(space.number_of_dims_per_distribution))
             return super().action_space
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         observation, state = self.env.value.reset_env(key, self.params, None)
         return state, TimeStep.first(by_name(observation))
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         params = self.params.replace(max_timesteps=NO_LIMIT)  # so every end is that of the task
         observation, state, reward, done, info = self.env.value.step_env(key, state, action, params)
         return state, TimeStep.transition(

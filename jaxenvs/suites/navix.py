@@ -42,12 +42,12 @@ class FromNavix(Adapter):
         with jax.ensure_compile_time_eval():
             return _from_navix_space(self.env.value.action_space)
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         timestep = self.env.value.reset(key)
         timestep = timestep.replace(info={**timestep.info, "return": jnp.float32(0)})
         return timestep, TimeStep.first(timestep.observation, info=timestep.info)
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         timestep = self.env.value.step(state, action)
         return timestep, TimeStep.transition(

@@ -44,11 +44,11 @@ class FromPgx(Adapter):
     def action_space(self) -> spaces.Space:
         return spaces.Discrete(self.env.value.num_actions)
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state = self.env.value.init(key)
         return state, TimeStep.first(_observe(state))
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state = self.env.value.step(state, action, key)
         return state, TimeStep.transition(
             _observe(state),
@@ -92,18 +92,18 @@ class FromPgxGame(FromPgx, MultiAgentEnvironment[Any]):
 
     @property
     def observation_space(self) -> spaces.Space:
-        shapes = jax.eval_shape(self.begin, jax.random.key(0))[1]
+        shapes = jax.eval_shape(self._reset, jax.random.key(0))[1]
         return unbounded(shapes.observation)
 
     @property
     def action_space(self) -> spaces.Space:
         return spaces.Dict(dict.fromkeys(self.agents, spaces.Discrete(self.env.value.num_actions)))
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
         state = self.env.value.init(key)
         return state, MultiAgentTimeStep.first(self._observe(state), to_act=self._to_act(state))
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
         actions = jnp.stack([action[agent] for agent in self.agents])
         state = self.env.value.step(state, actions[state.current_player], key)
         return state, MultiAgentTimeStep.transition(

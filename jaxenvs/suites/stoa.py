@@ -45,11 +45,11 @@ class FromStoa(Adapter):
         with jax.ensure_compile_time_eval():
             return _space_from_stoa(self.env.value.action_space())
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, first = self.env.value.reset(key)
         return state, TimeStep.first(first.observation, info=first.extras)
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         state, timestep = self.env.value.step(state, action)
         return state, TimeStep.transition(

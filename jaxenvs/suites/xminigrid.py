@@ -48,11 +48,11 @@ class FromXMiniGrid(WithParameters):
     def action_space(self) -> spaces.Space:
         return spaces.Discrete(self.env.value.num_actions(self.params))
 
-    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         timestep = self.env.value.reset(self.params, key)
         return timestep, TimeStep.first(by_name(timestep.observation))
 
-    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         timestep = self.env.value.step(self.params, state, action)
         # The library's limit is merged with the end of the task only in `step_type`.
