@@ -22,7 +22,6 @@ from jaxenvs.meshes import check_mesh, mesh_from_data, mesh_to_data
 from jaxenvs.parameters import check_numbers
 from jaxenvs.spaces import Space
 from jaxenvs.spaces.validation import check_action
-from jaxenvs.struct import select
 from jaxenvs.vector import batched as batched_parameters
 from jaxenvs.vector.sharding import over_mesh
 
@@ -165,11 +164,16 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         Raises:
             VectorizeError: the mask is not bool[N].
         """
-        mask = _check_mask(mask, self.num_envs)
+        array: Any = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+        if array.shape != (self.num_envs,) or array.dtype != np.bool_:
+            raise VectorizeError(
+                f"reset_where got a mask of {describe(array)}; expected bool[{self.num_envs}], true"
+                " for the instances to reset."
+            )
         inner, fresh = self.reset(key)
         if timestep.final_observation is None:  # rollouts drop the final fields
             fresh = fresh.replace(final_observation=None, final_info=None)
-        return select(mask, (inner, fresh), (state, timestep))
+        return struct.select(array, (inner, fresh), (state, timestep))
 
     def render(self, state: Any, index: int = 0) -> jax.Array:
         """Draws instance `index` as uint8[H, W, 3].
@@ -220,13 +224,11 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             timestep = timestep.replace(observation=observation, info=info)
         elif self.autoreset_mode == "next_step":
             inner, timestep = overwrite(
-                self._autoreset,
-                needed=state.finished,
-                old=(inner, timestep),
+                self._autoreset, needed=state.finished, old=(inner, timestep)
             )
         else:
             frozen = state.last.replace(reward=jax.tree.map(jnp.zeros_like, timestep.reward))
-            inner, timestep = select(state.last.done, (before, frozen), (inner, timestep))
+            inner, timestep = struct.select(state.last.done, (before, frozen), (inner, timestep))
         return self._make_state(inner, timestep), timestep
 
     def _step_instances(
@@ -269,7 +271,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         # Stop gradients here, because a loop of unknown length has no reverse-mode derivative.
         env, inner, timestep = lax.stop_gradient((self.env, inner, timestep))
         stepper = dataclasses.replace(self, env=env, autoreset_mode="same_step")
-        limit = jnp.broadcast_to(jnp.int32(self._stagger_steps), (self.num_envs,))
+        steps: Any = self.env.time_limit if self.stagger == "limit" else self.stagger
+        limit = jnp.broadcast_to(jnp.int32(steps), (self.num_envs,))
         base = jax.vmap(keys.stagger_key)(instance_keys)
         child = jax.vmap(jax.random.fold_in, (0, None))
         # Draw below the instance's own limit. The largest limit would depend on which instances
@@ -277,7 +280,6 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         phase = jax.vmap(lambda key, limit: jax.random.randint(key, (), 0, limit))(
             child(base, jnp.uint32(0)), limit
         )
-
         sample = jax.vmap(lambda env, key: env.action_space.sample(key), in_axes=(self._axes, 0))
 
         def play(t: jax.Array, carry: tuple[Any, TimeStep]) -> tuple[Any, TimeStep]:
@@ -285,7 +287,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             action = sample(env, child(base, number + np.uint32(1)))
             step_keys = child(base, number + np.uint32(2))
             played = stepper._step(step_keys, jnp.uint32(0), carry[0], action)
-            return select(t < phase, played, carry)
+            return struct.select(t < phase, played, carry)
 
         inner, played = loops.fori_loop(0, jnp.max(phase), play, (inner, timestep))
         # Keep the flags and reward of `reset`: this is where the agent's experience starts, even if
@@ -310,10 +312,6 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     @property
     def _axes(self) -> Any:
         return batched_parameters.axes_of(self.env, self.batched)
-
-    @property
-    def _stagger_steps(self) -> Any:
-        return self.env.time_limit if self.stagger == "limit" else self.stagger
 
     def _instance(self, index: int) -> Environment[S]:
         return batched_parameters.rows_of(self.env, self._axes, index) if self.batched else self.env
@@ -344,13 +342,3 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 def _copy_to_final(timestep: TimeStep) -> TimeStep:
     """Copies `observation` and `info` to the final fields."""
     return timestep.replace(final_observation=timestep.observation, final_info=timestep.info)
-
-
-def _check_mask(mask: Any, num_envs: int) -> Any:
-    array = mask if isinstance(mask, jax.Array) else np.asarray(mask)
-    if array.shape != (num_envs,) or array.dtype != np.bool_:
-        raise VectorizeError(
-            f"reset_where got a mask of {describe(array)}; expected bool[{num_envs}], true for the"
-            " instances to reset."
-        )
-    return array
