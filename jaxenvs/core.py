@@ -138,8 +138,7 @@ class Wrapper(Environment[S]):
     def _check_space(self, name: str) -> None:
         """Computes the space `name`, so an unsuitable environment fails at construction.
 
-        Skips the check if a parameter differs between instances: the space of a single instance
-        is not known then.
+        Skips it if a parameter differs between instances: the space of one is not known then.
         """
         if not any(np.ndim(leaf) for leaf in jax.tree.leaves(self.env)):
             getattr(self, name)
@@ -187,6 +186,11 @@ class VectorEnv(abc.ABC, Generic[S]):
 
     num_envs: int
     autoreset_mode: AutoresetMode  # when finished instances are reset, see `vectorize`
+
+    @property
+    def unwrapped(self) -> "VectorEnv":
+        """The innermost batch, without wrappers of batches."""
+        return self
 
     @property
     def is_staggered(self) -> bool:

@@ -26,7 +26,6 @@ from jaxenvs.training.train_program import OnUpdate, Train
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.vector.vectorized_env import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import batch_of, split_agents
-from jaxenvs.wrappers.vector import OuterVectorEnv
 
 
 def make_train(
@@ -237,9 +236,7 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
             f"make_train got num_envs={num_envs} and an environment of {number} instances."
             "  Omit num_envs, or pass a single environment."
         )
-    inside: Any = env
-    while isinstance(inside, OuterVectorEnv):
-        inside = inside.env
+    inside = env.unwrapped
     mesh = inside.mesh if isinstance(inside, VectorizedEnv) else None
     if mesh is not None and AxisType.Explicit in mesh.axis_types:
         raise TrainingError(

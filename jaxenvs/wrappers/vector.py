@@ -10,13 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import struct
-from jaxenvs.core import (
-    AutoresetMode,
-    Environment,
-    TimeStep,
-    VectorEnv,
-    Wrapper,
-)
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.parameters import check_numbers
 from jaxenvs.spaces import Space
 from jaxenvs.struct import select
@@ -69,6 +63,10 @@ class OuterVectorEnv(VectorEnv[Any]):
     """
 
     env: VectorEnv  # a subclass has it as a field or a property
+
+    @property
+    def unwrapped(self) -> VectorEnv:
+        return self.env.unwrapped
 
     @property
     def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -19,7 +19,6 @@ from jaxenvs.training.schemes.scheme import Central, Scheme
 from jaxenvs.training.train_program import Train
 from jaxenvs.vector.vectorized_env import VectorizedEnv
 from jaxenvs.wrappers.independent_agents import batch_of
-from jaxenvs.wrappers.vector import OuterVectorEnv
 
 _NUM_ENVS = 16  # the default of a scheme
 
@@ -154,8 +153,7 @@ def call_env_factory(env: Any) -> Any:
     return env()
 
 
-def find_host_env(env: Any) -> HostEnv | None:
+def find_host_env(env: VectorEnv) -> HostEnv | None:
     """Returns the hosted environments inside wrappers, or None for native environments."""
-    while isinstance(env, OuterVectorEnv):
-        env = env.env
-    return env if isinstance(env, HostEnv) else None
+    hosts = env.unwrapped
+    return hosts if isinstance(hosts, HostEnv) else None
