@@ -181,11 +181,7 @@ MUTANTS = (
         "jaxenvs/envs/minatar/asterix.py",
         "is_gold=is_gold & present,",
         "is_gold=is_gold,",
-        (
-            "tests/envs/minatar/test_minatar.py",
-            "tests/envs/test_golden.py",
-            "tests/parity/test_certificates.py",
-        ),
+        ("tests/envs/test_golden.py", "tests/parity/test_certificates.py"),
     ),
     Mutant(
         "umbrella-second-action-counts",
