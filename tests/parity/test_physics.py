@@ -18,7 +18,8 @@ PAYING_STATES = {
     "dm_control/finger-spin": {"qvel": [0, 0, -20]},
 }
 SUITE = [id for id in physics_ids() if jaxenvs.registry[id].family == "dm_control"]
-QUICK = {*one_mujoco_id_per_class(), *PAYING_STATES}
+DRAWN = "dm_control/point_mass-hard"  # whose episodes draw the directions of forces
+QUICK = {*one_mujoco_id_per_class(), *PAYING_STATES, DRAWN}
 each_id = pytest.mark.parametrize(
     "id", [id if id in QUICK else pytest.param(id, marks=pytest.mark.slow) for id in SUITE]
 )
