@@ -6,7 +6,7 @@ result = jax.jit(config.make_train())(jax.random.key(config.seed))
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -36,7 +36,6 @@ from jaxenvs.training.schemes.scheme import Scheme, central
 from jaxenvs.training.storages import Storage
 from jaxenvs.training.train_program import Train
 from jaxenvs.training.tuned import settings_for, tuned_tables
-from jaxenvs.training.tuned import tuned as tuned
 from jaxenvs.vector.vectorize import vectorize
 
 _EXPRESSIBLE = int | float | str | tuple | list  # values that a file can express
@@ -310,22 +309,21 @@ class Config:
         Raises:
             TrainingError, UnknownEnvironmentError, WrapperError: as by `make_train` and `make_env`.
         """
-
-        def make_env() -> Any:
+        arguments = {
+            "algorithm": self.make_algorithm(),
+            "actor": self.make_actor(),
+            "storage": self.make_storage(),
+            "num_envs": self.num_envs,
+            "unroll_length": self.unroll_length,
+            "total_steps": self.total_steps,
+            "report_every": self.rows_every(),
+            **overrides,
+        }
+        if "env" not in overrides:
             _ = self.is_hosted  # imports modules
             is_plain = not (self.wrappers or self.env)
-            return self.id if is_plain else self.make_env(overrides.get("num_envs"))
-
-        makers: dict[str, Callable[[], Any]] = {
-            "env": make_env,
-            "algorithm": self.make_algorithm,
-            "actor": self.make_actor,
-            "storage": self.make_storage,
-            "report_every": self.rows_every,
-        }
-        sizes = {name: getattr(self, name) for name in ("num_envs", "unroll_length", "total_steps")}
-        made = {name: make() for name, make in makers.items() if name not in overrides}
-        return make_train(**{**sizes, **made, **overrides})
+            arguments["env"] = self.id if is_plain else self.make_env(arguments["num_envs"])
+        return make_train(**arguments)
 
     def rows_every(self) -> int:
         """Returns `report_every`, or updates per row for about 200 rows, equal if possible."""
