@@ -67,12 +67,18 @@ def test_memory_length_of_zero_is_refused():
         jaxenvs.make("bsuite/memory_len-v0", memory_length=0)
 
 
-def test_time_limits_can_differ_between_instances():
-    limits = jnp.array([1, 2, 3], jnp.int32)
-    env = jaxenvs.make_vec("CartPole-v1", 3, time_limit=limits, batched=["time_limit"])
+def test_limits_and_parameters_can_differ_between_instances():
+    limits, gravity = jnp.array([1, 2, 3], jnp.int32), jnp.array([1.0, 2.0, 3.0])
+    env = jaxenvs.make_vec(
+        *("CartPole-v1", 3),
+        time_limit=limits,
+        gravity=gravity,
+        batched=["time_limit", "gravity"],
+    )
     state, _ = env.reset(jax.random.key(0))
     _, timestep = env.step(state, jnp.zeros(3, jnp.int32), jax.random.key(1))
     assert timestep.truncated.tolist() == [True, False, False]
+    assert timestep.observation.shape == (3, 4)
 
 
 def test_parameters_go_to_the_environment():
@@ -90,16 +96,14 @@ def test_entry_point_may_be_a_function(counter):
     assert jaxenvs.make("Count-v1", longest=4).lengths == (4,)
 
 
-def test_a_misspelt_parameter_names_the_closest():
-    with pytest.raises(
-        UnknownParameterError, match=r'CartPole-v1 has no parameter "gravty".*"gravity"'
-    ):
-        jaxenvs.make("CartPole-v1", gravty=1.0)
-
-
-def test_misspelled_time_limit_names_the_closest():
-    with pytest.raises(UnknownParameterError, match=r'Close: .*"time_limit"'):
-        jaxenvs.make("CartPole-v1", time_limits=9)
+@pytest.mark.parametrize("make", [jaxenvs.make, jaxenvs.make_gym])
+@pytest.mark.parametrize(
+    ("misspelt", "closest"), [("gravty", "gravity"), ("time_limits", "time_limit")]
+)
+def test_a_misspelt_parameter_names_the_closest(make, misspelt, closest):
+    words = f'CartPole-v1 has no parameter "{misspelt}".*Close: .*"{closest}"'
+    with pytest.raises(UnknownParameterError, match=words):
+        make("CartPole-v1", **{misspelt: 9})
 
 
 @pytest.mark.parametrize("make", [jaxenvs.make, lambda id: jaxenvs.make_vec(id, 2)])
@@ -131,7 +135,7 @@ def test_parameter_of_another_function_names_it(counter):
 
 
 def test_a_misspelt_id_names_the_closest():
-    for make in (jaxenvs.make, lambda id: jaxenvs.make_vec(id, 2)):
+    for make in (jaxenvs.make, lambda id: jaxenvs.make_vec(id, 2), jaxenvs.make_gym):
         with pytest.raises(UnknownEnvironmentError, match=r'Close: .*"CartPole-v1"'):
             make("CartPol-v1")
 
@@ -144,14 +148,6 @@ def test_make_vec_is_a_vectorized_make(counter):
     assert env.env.time_limit == 4 and env.env.unwrapped.lengths == (9,)
     _, timestep = env.reset(jax.random.key(0))
     assert timestep.observation.shape == (3, 2)
-
-
-def test_make_vec_takes_batched_parameters():
-    gravity = jnp.array([3.7, 9.8], jnp.float32)
-    env = jaxenvs.make_vec("CartPole-v1", 2, batched=("gravity",), gravity=gravity)
-    state, _ = env.reset(jax.random.key(0))
-    _, timestep = env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))
-    assert timestep.observation.shape == (2, 4)
 
 
 def test_time_limit_below_the_environments_own_is_applied():
