@@ -60,7 +60,7 @@ def import_module(module_or_file: str, source: str) -> Any:
     """Imports a module, or a file that ends in .py.
 
     Args:
-        place: the name of the module, or the path of the file.
+        module_or_file: the name of the module, or the path of the file.
         source: the origin of the name, for error messages.
 
     Raises:

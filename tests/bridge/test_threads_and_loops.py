@@ -489,40 +489,6 @@ async def _soon():
     await asyncio.sleep(0)
 
 
-def test_nan_observation_is_refused_naming_its_environment():
-    fns = [*async_counters(2), lambda: Async(_Nan(number=2))]
-    for batch_size in (3, 1):
-        with make(fns, batch_size=batch_size) as pool:
-            pool.reset(seed=0)
-            pool.send(np.zeros(3, int), [0, 1, 2])
-
-            def run(pool=pool, batch_size=batch_size):
-                for _ in range(3 // batch_size):
-                    pool.recv()
-
-            with pytest.raises(WorkerError, match="NaN") as raised:
-                run()
-            assert raised.value.env_ids == (2,)
-
-
-class _Nan(Counter):
-    def step(self, action):
-        observation, *rest = super().step(action)
-        return observation * np.float32("nan"), *rest
-
-
-def test_observation_of_wrong_shape_is_refused():
-    class Odd(Async):
-        async def step(self, action):
-            return np.zeros(7, np.float32), 0.0, False, False, {}
-
-    for mode in ("same_step", "next_step"):
-        with make([lambda: Odd(Counter())] * 2, autoreset_mode=mode) as pool:
-            pool.reset(seed=0)
-            with pytest.raises(WorkerError, match=r"float32\[7\]"):
-                pool.step(np.zeros(2, int))
-
-
 def test_asyncio_sleep_of_100_us_takes_under_a_millisecond():
     """epoll alone would round 100 us up to a millisecond."""
     with make([lambda: Async(Counter(length=10**6), ("step",), _briefly)]) as pool:
