@@ -387,7 +387,7 @@ def test_vectorized_env_is_a_vector_env_with_batched_spaces():
     from jaxenvs import vectorize
 
     env = vectorize(CountingEnv(layout="dict"), 3)
-    assert isinstance(env, VectorEnv) and env.num_envs == 3
+    assert isinstance(env, VectorEnv) and env.num_envs == 3 and env.unwrapped is env
     assert env.single_action_space == spaces.Discrete(2)
     assert env.action_space == spaces.Discrete(2).batch(3)
     assert env.observation_space["draw"].shape == (3, 2)

@@ -191,9 +191,11 @@ def test_check_env_of_a_host_env_points_to_validate():
     env.close()
 
 
-def test_close_of_wrapped_batch_closes_its_pool():
+def test_wrapped_batch_has_its_host_env_and_closes_its_pool():
     host = jaxenvs.make_vec(ID, 2, backend="serial")
-    host.wrap(NormalizeObservation).wrap(NormalizeReward).close()
+    wrapped = host.wrap(NormalizeObservation).wrap(NormalizeReward)
+    assert wrapped.unwrapped is host.unwrapped is host
+    wrapped.close()
     with pytest.raises(ClosedError, match="close"):
         host.pools[0].reset()
 
