@@ -13,13 +13,7 @@ from jax.core import Tracer
 from jaxenvs import prng
 from jaxenvs.errors import SpaceError, check_integer
 from jaxenvs.spaces.box import Box
-from jaxenvs.spaces.space import (
-    ArraySpace,
-    add_leading_axes,
-    common_shape,
-    compact,
-    to_text,
-)
+from jaxenvs.spaces.space import ArraySpace, add_leading_axes, common_shape, compact, to_text
 
 INT32 = np.iinfo(np.int32)
 

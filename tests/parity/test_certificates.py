@@ -9,12 +9,7 @@ from benchmarks import certify
 from benchmarks.oracles import has_oracle, oracle_for
 from jaxenvs.envs.toy_text import FrozenLake
 from jaxenvs.wrappers import TimeLimit
-from tests.ids import (
-    level_ids,
-    one_id_per_class,
-    one_level_per_class,
-    one_mujoco_id_per_class,
-)
+from tests.ids import level_ids, one_id_per_class, one_level_per_class, one_mujoco_id_per_class
 
 # Levels of MiniGrid share their rules.
 QUICK_LEVELS = (

@@ -12,12 +12,7 @@ from jaxenvs._machine import num_cores
 from jaxenvs.bridge.backends.backend import Backend, EnvFailure, Report, Settings
 from jaxenvs.bridge.backends.vectorized import VectorizedBackend
 from jaxenvs.bridge.foreign.adapters import AlreadyVectorized
-from jaxenvs.bridge.foreign.ids import (
-    check_limit_of,
-    env_fn_of,
-    is_vectorized_id,
-    vector_maker_of,
-)
+from jaxenvs.bridge.foreign.ids import check_limit_of, env_fn_of, is_vectorized_id, vector_maker_of
 from jaxenvs.bridge.foreign.pettingzoo import agent_fields
 from jaxenvs.bridge.making.checks import (
     BackendName,

@@ -12,13 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxenvs.bridge.backends.backend import (
-    Backend,
-    EnvFailure,
-    MessageTimeout,
-    Report,
-    Settings,
-)
+from jaxenvs.bridge.backends.backend import Backend, EnvFailure, MessageTimeout, Report, Settings
 from jaxenvs.bridge.memory.channel import ATTENTION, RESET_ALL, STEP_ALL, TIMEOUT
 from jaxenvs.bridge.pool.actions import action_taker
 from jaxenvs.bridge.pool.arguments import short

@@ -14,12 +14,7 @@ import jax.numpy as jnp
 from jaxenvs import loops, spaces, struct
 from jaxenvs.errors import TrainingError
 from jaxenvs.multi_agent import AGENT, CRITIC_OBSERVATION, MASK
-from jaxenvs.training.extractors import (
-    DictExtractor,
-    default_extractor,
-    features_of,
-    num_features,
-)
+from jaxenvs.training.extractors import DictExtractor, default_extractor, features_of, num_features
 
 Extractor = nn.Module | Mapping[str, nn.Module] | None
 

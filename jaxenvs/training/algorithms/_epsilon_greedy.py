@@ -6,12 +6,7 @@ import jax.numpy as jnp
 
 from jaxenvs.training.actors.actor import Features
 from jaxenvs.training.actors.q_network import QNetworks
-from jaxenvs.training.algorithms.algorithm import (
-    Algorithm,
-    BehaviorPolicy,
-    TrainContext,
-    steps_of,
-)
+from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy, TrainContext, steps_of
 
 
 class EpsilonGreedyAlgorithm(Algorithm):

@@ -12,12 +12,7 @@ import numpy as np
 
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Features, Networks
-from jaxenvs.training.algorithms.algorithm import (
-    Algorithm,
-    BehaviorPolicy,
-    TrainContext,
-    steps_of,
-)
+from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy, TrainContext, steps_of
 from jaxenvs.training.ranges import Range
 from jaxenvs.training.storages.replay import Replay
 from jaxenvs.training.storages.storage import ReplayStorage, Storage

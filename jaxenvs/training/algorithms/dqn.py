@@ -11,11 +11,7 @@ from jaxenvs import struct
 from jaxenvs.training.actors.q_network import QNetwork, QNetworks
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._epsilon_greedy import EpsilonGreedyAlgorithm
-from jaxenvs.training.algorithms._off_policy import (
-    OffPolicyAlgorithm,
-    ReplayRatio,
-    sample_features,
-)
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, ReplayRatio, sample_features
 from jaxenvs.training.algorithms.algorithm import Metrics, TrainContext, polyak_update
 from jaxenvs.training.optimizers import LearningRate, adam
 from jaxenvs.training.ranges import Count, Fraction, Positive, Steps

@@ -10,11 +10,7 @@ import optax
 from jaxenvs import struct
 from jaxenvs.training.actors.actor import Features, Networks
 from jaxenvs.training.actors.actor_twin_q import NO_PARAMETERS, ActorTwinQ, TwinQNetworks
-from jaxenvs.training.algorithms._off_policy import (
-    OffPolicyAlgorithm,
-    ReplayRatio,
-    sample_features,
-)
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, ReplayRatio, sample_features
 from jaxenvs.training.algorithms.algorithm import (
     BehaviorPolicy,
     Metrics,

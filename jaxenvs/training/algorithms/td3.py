@@ -11,11 +11,7 @@ from jaxenvs import loops, struct
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Features
 from jaxenvs.training.actors.actor_twin_q import ActorTwinQ, TwinQNetworks
-from jaxenvs.training.algorithms._off_policy import (
-    OffPolicyAlgorithm,
-    ReplayRatio,
-    sample_features,
-)
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, ReplayRatio, sample_features
 from jaxenvs.training.algorithms.algorithm import (
     BehaviorPolicy,
     Metrics,

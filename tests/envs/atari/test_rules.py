@@ -9,14 +9,7 @@ import pytest
 
 from benchmarks.atari_rules import Scorer, evaluate
 from jaxenvs.bridge import native
-from jaxenvs.envs.atari.rules import (
-    DEPTH,
-    LENGTH,
-    REGISTERS,
-    compile_expression,
-    games,
-    load_rules,
-)
+from jaxenvs.envs.atari.rules import DEPTH, LENGTH, REGISTERS, compile_expression, games, load_rules
 from jaxenvs.errors import ParameterError
 
 HEADER = Path(native.__file__).parent / "atari" / "rules.h"
