@@ -49,7 +49,7 @@ class GymnasiumOracle(Oracle):
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
         self.reference: Any = self.env_type(**self.options())
-        self.generator = Float32Generator(seed)
+        self.generator = Float32Generator(seed + 1)  # apart from that of actions
         self.reference.np_random = self.generator
 
     def options(self) -> dict[str, Any]:
