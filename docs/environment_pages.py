@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import jaxenvs
 from benchmarks import _certificates
@@ -118,6 +119,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         else:  # what stands there is an introduction
             written.content_string += text
     return files
+
+
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """Turns links between notebooks, which lead to files on GitHub, into links between pages."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return html
+    return re.sub(r'(?<=href=")(\d\d_\w+)\.ipynb(?=")', r"../\1/", html)
 
 
 def main() -> None:
