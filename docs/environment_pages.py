@@ -188,25 +188,27 @@ def page_of(family: str, cls: type) -> str:
 
 def gallery() -> str:
     """Returns pictures for the first page, each a link to the environment's page."""
-    links = [
-        f"[{shown}]({page_of(family, cls)})"
+    return cards(
+        f"[{shown}{spec.id}]({page_of(family, cls)})"
         for family, classes in families().items()
         for cls, entries in classes.items()
         for spec, _ in entries
         if spec.id in GALLERY and (shown := image(spec, "."))
-    ]
+    )
+
+
+def cards(links: Iterable[str]) -> str:
+    """Returns links side by side, as many as fit in a row."""
     return "\n".join(["", '<div class="gallery" markdown>', "", *links, "", "</div>", ""])
 
 
 def index() -> str:
     """Returns the list of families, and that of all ids, which readers can filter."""
-    rows = []
+    links = []
     for family, classes in families().items():
         entries = [entry for of_class in classes.values() for entry in of_class]
-        pictures = (shown for spec, _ in entries if (shown := image(spec, "..")))
-        link = f"[{title(family)}]({family}/index.md)"
-        rows.append((next(pictures, ""), link, len(classes), len(entries)))
-    lines = table(("", "family", "classes", "ids"), rows)
+        shown = next(filter(None, (image(spec, "..") for spec, _ in entries)), "")
+        links.append(f"[{shown}{title(family)} ({len(entries)})]({family}/index.md)")
     rows = [
         (
             f"[{spec.id}]({family}/{cls.__name__}.md)",
@@ -221,13 +223,13 @@ def index() -> str:
         for spec, env in entries
     ]
     columns = "id", "family", "actions", "observations", "engine", *LIMITS
-    lines += ["", "## All ids", "", '<div class="filtered" markdown>', *table(columns, rows)]
-    return "\n".join([*lines, "", "</div>", ""])
+    lines = [cards(links), "## All ids", "", '<div class="filtered" markdown>']
+    return "\n".join([*lines, *table(columns, rows), "", "</div>", ""])
 
 
 def family_page(family: str, classes: dict[type, Entries]) -> str:
     """Returns the page of a family, with a row per picture."""
-    lines = [f"# {title(family)}"]
+    lines = ["---", "hide: [toc]", "---", f"# {title(family)}"]  # wide tables need the room
     if guide := GUIDES.get(family):
         sentence, path = guide
         lines += ["", f"{sentence}(../../{path})."]
