@@ -97,9 +97,10 @@ def is_stale(id: str, engine: str = "c") -> bool:
 
 
 def reference_version(env: Environment) -> str:
-    """Returns the name and version of the package of an environment's reference."""
-    packages = oracle_for(env).package.split()
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    """Returns the name and version of the package of an environment's reference, and its note."""
+    oracle = oracle_for(env)
+    names = [f"{name} {importlib.metadata.version(name)}" for name in oracle.package.split()]
+    return ", ".join(filter(None, [*names, oracle.note]))
 
 
 def certify(

@@ -36,11 +36,16 @@ MODULES: dict[str, tuple[str, str]] = {
         "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch DeepSea DiscountingChain"
         " MemoryChain Mnist UmbrellaChain",
     ),
+    "classic_control": (
+        "classic_control",
+        "Acrobot CartPole MountainCar MountainCarContinuous Pendulum",
+    ),
     "dm_control": (
         "dm_control",
         "Acrobot BallInCup Cartpole Cheetah Dog Finger Fish Hopper Humanoid HumanoidCMU LQR"
         " Manipulator Pendulum PointMass Quadruped QuadrupedEscape Reacher Stacker Swimmer Walker",
     ),
+    "goals": ("goals", "BitFlipping"),
     "gymnax": (
         "misc",
         "BernoulliBandit FourRooms GaussianBandit MetaMaze PointRobot Pong Reacher Swimmer",
@@ -58,6 +63,7 @@ MODULES: dict[str, tuple[str, str]] = {
         "Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum"
         " Pusher Reacher Swimmer Walker2d",
     ),
+    "published": ("toy_text", "NChain"),
     "robotics": (
         "robotics",
         "AntMaze FetchPickAndPlace FetchPush FetchReach FetchSlide PointMaze",
@@ -78,6 +84,7 @@ class Oracle(abc.ABC):
     """
 
     package: ClassVar[str]  # the distributions whose versions the certificate names
+    note: ClassVar[str] = ""  # what the certificate says of the reference besides
     # Parameters to certify besides the defaults, such as {"is_slippery": False}.
     variants: ClassVar[Iterable[Mapping[str, Any]]] = ()
     # The least number of episodes as a share of the steps to compare.

@@ -33,7 +33,8 @@ def cases(slow=(), every=1):
 
     Of the classes of levels, a quarter are here; the certificates have them all.
 
-    gymnax is not in the extra `dev`, so its cases belong to the interop tests.
+    gymnax and Stable-Baselines3 are not in the extra `dev`, so their cases belong to the interop
+    tests.
     """
     levels = set(level_ids())
     some_levels = [*QUICK_LEVELS, *one_level_per_class()[::4]]
@@ -42,7 +43,8 @@ def cases(slow=(), every=1):
         env = jaxenvs.make(id)
         if not has_oracle(env):
             continue
-        marks = [pytest.mark.interop] if jaxenvs.registry[id].compared_with == "gymnax" else []
+        is_interop = jaxenvs.registry[id].compared_with in ("gymnax", "stable_baselines3")
+        marks = [pytest.mark.interop] if is_interop else []
         if number % every or id in slow or (id in levels and id not in QUICK_LEVELS):
             marks.append(pytest.mark.slow)
         try:
