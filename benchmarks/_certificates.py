@@ -11,6 +11,11 @@ from typing import Any
 import jaxenvs
 
 FOLDER = Path(__file__).parent / "certificates"
+# Families without certificates, and why.
+WITHOUT = {
+    "atari": "ROMs belong to users, so `python -m benchmarks.atari_exact` compares the games with"
+    " ale_py in a run of its own"
+}
 Certificate = dict[str, Any]
 
 

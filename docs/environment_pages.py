@@ -322,10 +322,11 @@ def environment_page(cls: type, entries: Entries) -> str:
 
 
 def certificates(ids: list[str]) -> list[str]:
-    """Returns the section about the comparisons with the reference, if there are any."""
+    """Returns the section about the comparisons with the reference, or why there are none."""
     found = [content for id in ids if (content := _certificates.read(id))]
     if not found:
-        return []
+        reason = _certificates.WITHOUT.get(jaxenvs.registry[ids[0]].family)
+        return ["", "## Certificate", "", f"None: {reason}."] if reason else []
     longest = min(content.get("longest", 1_000) for content in found)
     about = (
         f"Compared with {found[0]['reference']} by `python -m benchmarks.certify`: single steps"

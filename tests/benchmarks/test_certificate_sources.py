@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import jaxenvs
 from benchmarks import _certificates, _sources, certify, same
 
 
@@ -13,6 +14,14 @@ def test_certificates_have_the_digest_of_the_current_sources(engine):
     ids = [id for id in certify.certified_ids() if _certificates.read(id, engine)]
     stale = [id for id in ids if certify.is_stale(id, engine)]
     assert not stale, "Run `python -m benchmarks.certify --stale`."
+
+
+def test_every_native_id_has_a_certificate_or_a_reason():
+    specs = jaxenvs.registry.values()
+    native = [spec for spec in specs if str(spec.entry_point).startswith("jaxenvs.envs.")]
+    without = [spec for spec in native if _certificates.read(spec.id) is None]
+    assert [spec.id for spec in without if spec.family not in _certificates.WITHOUT] == []
+    assert {spec.family for spec in without} == {*_certificates.WITHOUT}
 
 
 def test_written_certificate_leaves_the_text_of_others(tmp_path):
