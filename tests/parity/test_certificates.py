@@ -45,7 +45,9 @@ def cases(slow=(), every=1):
             continue
         is_interop = jaxenvs.registry[id].compared_with in ("gymnax", "stable_baselines3")
         marks = [pytest.mark.interop] if is_interop else []
-        if number % every or id in slow or (id in levels and id not in QUICK_LEVELS):
+        is_compared = jaxenvs.registry[id].family == "classic_control"  # in a module of its own
+        is_long = id in slow or (id in levels and id not in QUICK_LEVELS)
+        if number % every or is_long or is_compared:
             marks.append(pytest.mark.slow)
         try:
             variants = oracle_for(env).variants_of("c")
