@@ -33,7 +33,8 @@ class NarrowDense(nn.Module):
         kernel = self.param("kernel", self.kernel_init, shape, jnp.float32)
         bias = self.param("bias", self.bias_init, (self.features,), jnp.float32)
         rows = x.size // x.shape[-1]
-        few = self.features == 2 or (2 < self.features <= _FEW_OUTPUTS and rows >= _MANY_ROWS)
+        many = isinstance(rows, int) and rows >= _MANY_ROWS  # jax.export may not know the number
+        few = self.features == 2 or (2 < self.features <= _FEW_OUTPUTS and many)
         if few and jax.default_backend() == "cpu":
             y = jnp.stack([x @ kernel[:, i] for i in range(self.features)], axis=-1)
         else:
@@ -111,7 +112,9 @@ def window_convolution(
     kernel = kernel.transpose((0, 2, 1, 3, 4, 5)).reshape((-1, features))
 
     blocks = [
-        x[:, row : row + out_rows, column : column + out_columns]
+        jax.lax.slice(  # not an index, which jax.export writes as a gather
+            x, (0, row, column, 0), (batch, row + out_rows, column + out_columns, x.shape[-1])
+        )
         for row in range(rows)
         for column in range(columns)
     ]
