@@ -6,6 +6,7 @@ instances.
 
 import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import chex
@@ -15,6 +16,7 @@ import numpy as np
 
 from jaxenvs import keys, loops, prng, struct
 from jaxenvs.core import VectorEnv
+from jaxenvs.errors import TrainingError
 from jaxenvs.rollouts import evaluate
 from jaxenvs.training.actors.actor import Networks
 from jaxenvs.training.algorithms.algorithm import (
@@ -32,6 +34,7 @@ from jaxenvs.training.collection import (
     summarize_rows,
 )
 from jaxenvs.training.evaluation import evaluation_metrics
+from jaxenvs.training.numpy_policy import run_module, write_module
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
 from jaxenvs.training.types import CollectorState, LearnerState, Transition, Unroll
 from jaxenvs.wrappers.statistics import RunningStatistics
@@ -90,7 +93,34 @@ class ActorPolicy:
         """Returns a recurrent actor's carry at the start of N episodes, otherwise None."""
         return self.networks.initial_carry(num_envs) if self.networks.is_recurrent else None
 
-    def _act(self, carry: Any, observation: chex.ArrayTree, key: chex.PRNGKey) -> Any:
+    def to_numpy(self, path: str | Path | None = None) -> Callable[..., Any]:
+        """Returns the greedy policy as a function that uses only NumPy.
+
+        It takes one observation or N stacked ones, and returns as many actions: `action =
+        f(observation)`. With a recurrent actor it is `carry, action = f(carry, observation)`, with
+        the carry None at the start of an episode.
+
+        Args:
+            path: a .py file to write, a module with this function, `policy`, and the weights. It
+                runs where neither jaxenvs nor JAX is installed.
+
+        Raises:
+            TrainingError: the policy samples, or its networks use an operation that has no
+                translation.
+        """
+        if not self.greedy:
+            raise TrainingError(
+                "to_numpy got a policy that samples.  Pass greedy=True to `policy`."
+            )
+        space = self.networks.observation_space.batch(1)
+        shapes = jax.eval_shape(space.sample, jax.random.key(0))
+        carry = self.networks.initial_carry(1)
+        text = write_module(lambda carry, x: self._act(carry, x, None), shapes, carry)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return run_module(text)
+
+    def _act(self, carry: Any, observation: chex.ArrayTree, key: chex.PRNGKey | None) -> Any:
         features = normalize_inputs(
             self.networks.features(observation), self.observation_statistics, self.observation_clip
         )
