@@ -32,6 +32,7 @@ _NAMES = {
     "make": "factory",
     "make_vec": "factory",
     "evaluate": "rollouts",
+    "load_policy": "pretrained",
     "rollout": "rollouts",
     "vectorize": "vector.vectorize",
 }
@@ -74,6 +75,7 @@ if _TYPE_CHECKING:
     from jaxenvs.multi_agent import MultiAgentEnvironment as MultiAgentEnvironment
     from jaxenvs.multi_agent import MultiAgentTimeStep as MultiAgentTimeStep
     from jaxenvs.multi_agent import sample_legal as sample_legal
+    from jaxenvs.pretrained import load_policy as load_policy
     from jaxenvs.rollouts import evaluate as evaluate
     from jaxenvs.rollouts import rollout as rollout
     from jaxenvs.timestep import TimeStep as TimeStep

@@ -12,6 +12,7 @@ import jax
 
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
+from jaxenvs.pretrained import PolicyFile, find_policy
 from jaxenvs.registry import find
 from jaxenvs.training import ActorPolicy, Train, restore
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
@@ -83,6 +84,33 @@ class Run:
         like = jax.eval_shape(behavior, jax.random.key(0))
         learned: Any = restore(path, like)
         return train.policy(learned)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedRun(Run):
+    """A pretrained policy; `folder` is the path of its file."""
+
+    file: PolicyFile
+
+    def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
+        """Returns the policy; there is only one."""
+        del which
+        return self.file.policy(train)
+
+
+def runs_or_policies(names: Sequence[str]) -> list[Run]:
+    """Returns the runs in these folders, and the pretrained policies of ids and .npz files.
+
+    Raises:
+        TrainingError: a folder contains no run, or there is no policy of that name.
+    """
+    found: list[Run] = []
+    for name in names:
+        if Path(name).is_dir():
+            continue
+        file = find_policy(name)
+        found.append(PretrainedRun(file.path, file.config, file))
+    return [*runs_in(name for name in names if Path(name).is_dir()), *found]
 
 
 def runs_in(paths: Iterable[str | Path]) -> list[Run]:

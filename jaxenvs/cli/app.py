@@ -80,11 +80,13 @@ examples:
   jaxenvs eval runs/ppo/CartPole-v1
   jaxenvs eval runs/acrobot --episodes 1000 --seed 1
   jaxenvs eval runs/acrobot --which best    after train --evaluate-every
-  jaxenvs eval runs/ppo/CartPole-v1 runs/dqn/CartPole-v1""",
+  jaxenvs eval runs/ppo/CartPole-v1 runs/dqn/CartPole-v1
+  jaxenvs eval CartPole-v1                  a pretrained policy""",
     "enjoy": """\
 Render a trained policy as gif, mp4 or png, or in a window.
 
 examples:
+  jaxenvs enjoy CartPole-v1                 a pretrained policy; writes CartPole-v1.gif
   jaxenvs enjoy runs/ppo/CartPole-v1        writes episode.gif to the run's folder
   jaxenvs enjoy runs/ppo/CartPole-v1 -o balance.mp4 --episodes 3
   jaxenvs enjoy runs/acrobot/seed_2 --window""",
@@ -250,7 +252,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(train, "--device")
 
     evaluate = _command(commands, "eval", "evaluate", "evaluate trained policies")
-    _add(evaluate, "runs")
+    _add(evaluate, "runs", help=_PLAYABLE)
     _add_number(evaluate, "--episodes", default=100, help="episodes per run")
     _add(evaluate, "--seed")
     limit = "limit of an episode (default: the time limit, or 10,000 steps)"
@@ -259,8 +261,8 @@ def _parser() -> argparse.ArgumentParser:
     _add(evaluate, "--device")
 
     enjoy = _command(commands, "enjoy", "enjoy", "watch a trained policy")
-    enjoy.add_argument("run", metavar="RUN", help="an output folder of `train`")
-    _add_file(enjoy, help=".gif, .mp4 or .png (default: RUN/episode.gif)")
+    enjoy.add_argument("run", metavar="RUN", help=_PLAYABLE)
+    _add_file(enjoy, help=".gif, .mp4 or .png (default: RUN/episode.gif, or ID.gif)")
     enjoy.add_argument("--window", action="store_true", help="show it on the screen instead")
     _add_number(enjoy, "--episodes", default=1, help="episodes to play")
     _add_playing(enjoy)
@@ -380,6 +382,7 @@ def _seed(text: str) -> int:
     return number
 
 
+_PLAYABLE = "an output folder of `train`; or an id or .npz file with a pretrained policy"
 _REPEATED: dict[str, Any] = {"action": "append", "default": []}
 _SHARED: dict[str, dict[str, Any]] = {
     "algorithm": {"metavar": "ALGORITHM"},

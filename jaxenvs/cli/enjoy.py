@@ -9,7 +9,7 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import check_folder, console
-from jaxenvs.cli._runs import make_train_for_playing, runs_in
+from jaxenvs.cli._runs import PretrainedRun, make_train_for_playing, runs_or_policies
 from jaxenvs.cli.render import play, playing_key, write_episodes
 from jaxenvs.errors import RenderError, RolloutError, check_integer
 from jaxenvs.rendering.window import Window
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> None:
         raise RolloutError(f"enjoy got --episodes {options.episodes}; expected a positive number.")
     if options.output is not None:
         check_folder(options.output)
-    chosen, *others = runs_in([options.run])
+    chosen, *others = runs_or_policies([options.run])
     train, config, out = make_train_for_playing(chosen.config), chosen.config, console()
     try:
         policy = chosen.read_policy(train, options.which)
@@ -35,7 +35,10 @@ def run(options: argparse.Namespace) -> None:
     if options.window:
         _show(episodes, options.fps)
         return
-    write_episodes(options.output or chosen.folder / "episode.gif", options.fps, *episodes)
+    path = chosen.folder / "episode.gif"
+    if isinstance(chosen, PretrainedRun):
+        path = f"{chosen.folder.stem}.gif"
+    write_episodes(options.output or path, options.fps, *episodes)
 
 
 def _episodes(

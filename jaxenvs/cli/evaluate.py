@@ -10,7 +10,7 @@ from jaxenvs.cli._runs import (
     group_by_task,
     make_train_for_playing,
     reward_threshold,
-    runs_in,
+    runs_or_policies,
 )
 from jaxenvs.cli.render import playing_key
 from jaxenvs.errors import TrainingError
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
         *("run", "episodes", "mean", "std"), *("lowest", "25 %", "median", "75 %", "highest")
     )
     thresholds = {}
-    for group in group_by_task(runs_in(options.runs)):
+    for group in group_by_task(runs_or_policies(options.runs)):
         returns, threshold = episode_returns(
             group, options.episodes, options.seed, options.max_steps, options.which
         )
