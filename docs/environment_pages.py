@@ -3,8 +3,9 @@
     python docs/environment_pages.py
 
 The content comes from the registry, the classes' docstrings, and the certificates. The command
-draws the pictures that are missing; pages leave out those that do not exist. Environments whose
-packages are not installed have neither.
+draws the pictures that are missing, with a pretrained policy if there is one, otherwise with random
+actions; pages leave out those that do not exist. Environments whose packages are not installed have
+neither.
 """
 
 import inspect
@@ -26,13 +27,16 @@ from mkdocs.structure.pages import Page
 
 import jaxenvs
 from benchmarks import _certificates
+from jaxenvs import pretrained
 from jaxenvs.cli.info import describe_parameters
+from jaxenvs.cli.render import act_in_one
 from jaxenvs.errors import MissingExtraError
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # drawn digits
 HOME = "index.md"  # to which the gallery is appended
 INDEX = "environments/index.md"  # to which the lists of families and ids are appended
+PRETRAINED = "training/pretrained.md"  # to which the table of policies is appended
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "assets" / "environments"
 OVERVIEW = DOCS / "assets" / "overview.gif"
@@ -134,7 +138,8 @@ def main() -> None:
     for spec, env in made():
         path = picture(spec)
         if path and not path.exists():
-            draw(env, path)
+            known = spec.id in pretrained.index()
+            draw(env, path, pretrained.load_policy(spec.id) if known else None)
     if not OVERVIEW.exists():
         draw_overview(OVERVIEW)
 
@@ -169,7 +174,7 @@ def families() -> dict[str, dict[type, Entries]]:
 @cache
 def texts() -> dict[str, str]:
     """Returns the text of each page, by its path in the documentation."""
-    written = {HOME: gallery(), INDEX: index()}
+    written = {HOME: gallery(), INDEX: index(), PRETRAINED: policies()}
     for family, classes in families().items():
         written[f"environments/{family}/index.md"] = family_page(family, classes)
         for cls, entries in classes.items():
@@ -225,6 +230,34 @@ def index() -> str:
     columns = "id", "family", "actions", "observations", "engine", *LIMITS
     lines = [cards(links), "## All ids", "", '<div class="filtered" markdown>']
     return "\n".join([*lines, *table(columns, rows), "", "</div>", ""])
+
+
+def policies() -> str:
+    """Returns the table of pretrained policies."""
+    pages = {
+        spec.id: page_of(family, cls)
+        for family, classes in families().items()
+        for cls, entries in classes.items()
+        for spec, _ in entries
+    }
+    rows = []
+    for id, entry in pretrained.index().items():
+        threshold = jaxenvs.registry[id].reward_threshold
+        rows.append(
+            (
+                f"[{id}](../{pages[id]})" if id in pages else id,
+                entry["algorithm"],
+                f"{entry['steps']:,}",
+                f"{entry['mean']:.4g} ± {entry['std']:.3g}",
+                f"{entry['random']:.4g}",
+                "—" if threshold is None else f"{threshold:g}",
+                f"{entry['episodes']:,}",
+                entry["seeds"],
+                f"{entry['bytes'] / 1000:.0f} kB",
+            )
+        )
+    columns = "id", "by", "steps", "return", "random actions", "solved at", "episodes", "seeds"
+    return "\n".join([*table((*columns, "file"), rows), ""])
 
 
 def family_page(family: str, classes: dict[type, Entries]) -> str:
@@ -285,6 +318,13 @@ def environment_page(cls: type, entries: Entries) -> str:
         ),
         "",
     ]
+    known = pretrained.index()
+    for id in (spec.id for spec, _ in entries if spec.id in known):
+        score = known[id]
+        lines += [
+            f"- [Pretrained](../../{PRETRAINED}) by {score['algorithm']}: `jaxenvs enjoy {id}`,"
+            f" mean return {score['mean']:.4g} (random actions: {score['random']:.4g})"
+        ]
     for kind in ("observation", "action"):
         spaces: dict[str, list[str]] = {}
         for spec, made_env in entries:
@@ -454,23 +494,26 @@ def sample_action(env: jaxenvs.Environment, key: Any) -> Any:
     return space.sample(key)
 
 
-def draw(env: jaxenvs.Environment, path: Path) -> None:
-    """Writes a small gif of one instance under a random policy."""
+def draw(env: jaxenvs.Environment, path: Path, policy: Any = None) -> None:
+    """Writes a small gif of one instance under a policy; None draws actions at random."""
     from PIL import Image
 
     def step(carry: Any, key: Any) -> Any:
-        state, first = carry
+        (state, timestep, memory), first = carry
         action_key, step_key = jax.random.split(key)
-        after, timestep = env.step(state, sample_action(env, action_key), step_key)
-        after = jax.tree.map(
-            lambda new, old: jax.numpy.where(timestep.done, new, old), first, after
-        )
+        if policy is None:
+            action = sample_action(env, action_key)
+        else:
+            memory, action = act_in_one(policy, memory, timestep, action_key)
+        after = *env.step(state, action, step_key), memory
+        done = after[1].done
+        after = jax.tree.map(lambda new, old: jax.numpy.where(done, new, old), first, after)
         return (after, first), env.render(state)
 
     @jax.jit
     def play(key: Any) -> Any:
-        state, _ = env.reset(key)
-        return jax.lax.scan(step, (state, state), jax.random.split(key, FRAMES))[1]
+        first = *env.reset(key), None if policy is None else policy.initial_carry(1)
+        return jax.lax.scan(step, (first, first), jax.random.split(key, FRAMES))[1]
 
     frames = np.asarray(play(jax.random.key(1)))
     height, width = frames.shape[1:3]

@@ -13,7 +13,7 @@ import numpy as np
 import jaxenvs
 from jaxenvs import keys
 from jaxenvs.cli._console import check_folder, console, writing
-from jaxenvs.core import Environment
+from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RenderError, RolloutError, TrainingError, check_integer
 from jaxenvs.rendering.video import write_video
 
@@ -147,20 +147,13 @@ def _episode(
     """
     memory = getattr(policy, "initial_carry", lambda _: None)(1)
 
-    def act(memory, timestep, key):
-        if policy is None:
-            return memory, env.action_space.sample(key)
-        one = jax.tree.map(lambda x: x[None], timestep)
-        if memory is None:
-            action = policy(one.observation, key)
-        else:
-            memory, action = policy(memory, one, key)
-        return memory, jax.tree.map(lambda x: x[0], action)
-
     def step(carry, key):
         state, timestep, memory = carry
         action_key, step_key = jax.random.split(key)
-        memory, action = act(memory, timestep, action_key)
+        if policy is None:
+            action = env.action_space.sample(action_key)
+        else:
+            memory, action = act_in_one(policy, memory, timestep, action_key)
         state, timestep = env.step(state, action, step_key)
         return (state, timestep, memory), (state, timestep.reward, timestep.done)
 
@@ -171,3 +164,15 @@ def _episode(
     )
     states = jax.tree.map(lambda a, b: jax.numpy.concatenate([a[None], b]), first, states)
     return states, rewards, dones
+
+
+def act_in_one(
+    policy: Callable[..., Any], memory: Any, timestep: TimeStep, key: jax.Array
+) -> tuple[Any, Any]:
+    """Returns the memory and the action in a single instance; memory is None if there is none."""
+    one = jax.tree.map(lambda x: x[None], timestep)
+    if memory is None:
+        action = policy(one.observation, key)
+    else:
+        memory, action = policy(memory, one, key)
+    return memory, jax.tree.map(lambda x: x[0], action)
