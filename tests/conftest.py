@@ -164,7 +164,7 @@ OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
     *("Box2D", "ale-py", "ale_py", "cv2", "dm_control", "dm-control", "envpool", "gym", "minigrid"),
     *("gymnasium_robotics", "gymnasium-robotics", "mujoco", "mujoco-mjx"),
-    *("mctx", "pettingzoo", "ray", "vizdoom"),
+    *("jax2onnx", "mctx", "pettingzoo", "ray", "vizdoom"),
     *("stoa", "stoa-env", "envelope", "jax-envelope"),
     *("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid"),
 )
