@@ -249,7 +249,7 @@ def policies() -> str:
                 entry["algorithm"],
                 f"{entry['steps']:,}",
                 f"{entry['mean']:.4g} ± {entry['std']:.3g}",
-                f"{entry['random']:.4g}",
+                rounded(entry["random"]),
                 "—" if threshold is None else f"{threshold:g}",
                 f"{entry['episodes']:,}",
                 entry["seeds"],
@@ -258,6 +258,10 @@ def policies() -> str:
         )
     columns = "id", "by", "steps", "return", "random actions", "solved at", "episodes", "seeds"
     return "\n".join([*table((*columns, "file"), rows), ""])
+
+
+def rounded(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
 
 
 def family_page(family: str, classes: dict[type, Entries]) -> str:
@@ -323,7 +327,7 @@ def environment_page(cls: type, entries: Entries) -> str:
         score = known[id]
         lines += [
             f"- [Pretrained](../../{PRETRAINED}) by {score['algorithm']}: `jaxenvs enjoy {id}`,"
-            f" mean return {score['mean']:.4g} (random actions: {score['random']:.4g})"
+            f" mean return {score['mean']:.4g} (random actions: {rounded(score['random'])})"
         ]
     for kind in ("observation", "action"):
         spaces: dict[str, list[str]] = {}

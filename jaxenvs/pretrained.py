@@ -20,11 +20,12 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 
 import jaxenvs
 from jaxenvs.errors import TrainingError, closest
+from jaxenvs.training.actors import Networks
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
+from jaxenvs.training.assembly import weight_shapes
 from jaxenvs.training.config import Config
 from jaxenvs.training.train_program import ActorPolicy, Train
 from jaxenvs.wrappers.statistics import RunningStatistics
@@ -48,13 +49,10 @@ class PolicyFile:
     @classmethod
     def of(cls, path: Path, policy: ActorPolicy, config: Config, score: Mapping[str, Any]) -> Self:
         """Returns the file of a trained policy, not yet written."""
-        params = dict(policy.params)
-        if not policy.networks.is_recurrent:
-            params.pop("critic", None)  # acting does not need it
-        tree: dict[str, Any] = {"params": params}
-        if policy.observation_statistics is not None:
-            tree[_STATISTICS] = vars(policy.observation_statistics)
-        arrays: Any = flatten_dict(jax.tree.map(np.asarray, tree), sep=".")
+        acting = _of_acting(policy.params, policy.networks)
+        tree = {"params": acting, _STATISTICS: policy.observation_statistics}
+        leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+        arrays = {_name(path): np.asarray(leaf) for path, leaf in leaves}
         return cls(path, config.complete(), score, arrays)
 
     def write(self) -> None:
@@ -105,15 +103,17 @@ class PolicyFile:
         """
         if train is None:
             train = self.config.make_train(env=self.config.make_env(training=False))
-        arrays = {name: jnp.asarray(x) for name, x in self.arrays.items()}
-        tree: Any = unflatten_dict(arrays, sep=".")
-        statistics = tree.get(_STATISTICS)
-        learned: Any = BehaviorPolicy(
-            params=tree["params"],
-            observation_statistics=statistics and RunningStatistics(**statistics),
-            updates=jnp.int32(train.num_updates),
+        like: dict[str, Any] = {
+            "params": _of_acting(weight_shapes(train.algorithm, train.networks), train.networks)
+        }
+        if getattr(train.algorithm, "normalize_observations", False):
+            like[_STATISTICS] = RunningStatistics.of_shape(())
+        learned: Any = jax.tree_util.tree_map_with_path(
+            lambda path, _: jnp.asarray(self.arrays[_name(path)]), like
         )
-        return train.policy(learned)
+        return train.policy(
+            BehaviorPolicy(**{_STATISTICS: None, **learned}, updates=jnp.int32(train.num_updates))
+        )
 
 
 def load_policy(id_or_path: str | Path) -> ActorPolicy:
@@ -181,6 +181,16 @@ def cache_folder() -> Path:
     """Returns the folder of downloaded policies."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "jaxenvs" / "policies"
+
+
+def _of_acting(params: Mapping[str, Any], networks: Networks) -> dict[str, Any]:
+    """Returns the weights without those of a critic that acting does not compute."""
+    is_needed = networks.is_recurrent
+    return {name: x for name, x in params.items() if name != "critic" or is_needed}
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def _fetch(entry: Mapping[str, Any], path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import linecache
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -128,10 +127,8 @@ def write_module(act: Callable[..., Any], observation: Any, carry: Any) -> str:
 
 def run_module(text: str) -> Callable[..., Any]:
     """Returns the function `policy` of a module's text."""
-    name = f"<policy {hash(text):x}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)  # for tracebacks
     module: dict[str, Any] = {}
-    exec(compile(text, name, "exec"), module)
+    exec(text, module)
     return module["policy"]
 
 
@@ -190,7 +187,9 @@ class _Writer:
 
 def _expression(name: str, params: Mapping[str, Any], operands: list[Any], result: Any) -> str:
     """Returns Python for a primitive, with {0}, {1} ... for its operands."""
-    shape, last = _tuple(result.shape), len(operands)
+    shape, places = _tuple(result.shape), ", ".join(["{}"] * len(operands))
+    if result.dtype.kind == "V" or (name == "div" and result.dtype.kind != "f"):
+        name = f"{name} of {result.dtype}"  # NumPy has no bfloat16, and another integer division
     if name in _EXPRESSIONS:
         return _EXPRESSIONS[name]
     match name:
@@ -202,7 +201,7 @@ def _expression(name: str, params: Mapping[str, Any], operands: list[Any], resul
                 placed[axis] = size
             return f"np.broadcast_to({{}}.reshape({_tuple(placed)}), {shape})"
         case "concatenate":
-            return f"np.concatenate([{', '.join(['{}'] * last)}], {params['dimension']})"
+            return f"np.concatenate([{places}], {params['dimension']})"
         case "conv_general_dilated" if _is_plain_convolution(params):
             return f"convolve({{}}, {{}}, {params['window_strides']}, {params['padding']})"
         case "convert_element_type":
@@ -217,8 +216,8 @@ def _expression(name: str, params: Mapping[str, Any], operands: list[Any], resul
             sizes[params["dimension"]] = -1
             numbers = f"np.arange({result.shape[params['dimension']]}, dtype='{result.dtype}')"
             return f"np.broadcast_to({numbers}.reshape({_tuple(sizes)}), {shape})"
-        case "pad" if all(min(low, high) >= 0 == inner for low, high, inner in _pads(params)):
-            pads = _tuple([(low, high) for low, high, _ in _pads(params)])
+        case "pad" if all(min(*pad) >= 0 == pad[2] for pad in params["padding_config"]):
+            pads = _tuple([pad[:2] for pad in params["padding_config"]])
             return f"np.pad({{}}, {pads}, constant_values={{}})"
         case "reduce_and" | "reduce_max" | "reduce_min" | "reduce_or" | "reduce_sum":
             call = {"and": "all", "or": "any"}.get(name[7:], name[7:])
@@ -230,7 +229,7 @@ def _expression(name: str, params: Mapping[str, Any], operands: list[Any], resul
             parts = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
             return f"{{}}[{', '.join(f'{start}:{stop}:{step}' for start, stop, step in parts)}]"
         case "stack":
-            return f"np.stack([{', '.join(['{}'] * last)}], {params['axis']})"
+            return f"np.stack([{places}], {params['axis']})"
         case "transpose":
             return f"{{}}.transpose({_tuple(params['permutation'])})"
     raise TrainingError(
@@ -241,17 +240,13 @@ def _expression(name: str, params: Mapping[str, Any], operands: list[Any], resul
 
 def _is_plain_convolution(params: Mapping[str, Any]) -> bool:
     """Whether images and kernels are NHWC and HWIO, without dilation and groups."""
-    numbers, dilations = params["dimension_numbers"], [*params["lhs_dilation"]]
+    numbers = params["dimension_numbers"]
     return (
         (numbers.lhs_spec, numbers.rhs_spec) == ((0, 3, 1, 2), (3, 2, 0, 1))
         and numbers.out_spec == numbers.lhs_spec
-        and {*dilations, *params["rhs_dilation"]} == {1}
+        and {*params["lhs_dilation"], *params["rhs_dilation"]} == {1}
         and params["feature_group_count"] == params["batch_group_count"] == 1
     )
-
-
-def _pads(params: Mapping[str, Any]) -> Any:
-    return params["padding_config"]
 
 
 def _tuple(sizes: Sequence[Any]) -> str:
