@@ -128,7 +128,7 @@ oldest:
 	@$(MAKE) --no-print-directory BIN=.venv-oldest/bin _oldest
 
 _oldest:
-	@$(PIP) --editable '.[dev]' 'jax==0.9.0' 'jaxlib==0.9.0'
+	@$(PIP) --editable '.[dev]' 'jax==0.8.2' 'jaxlib==0.8.2'
 	TF_CPP_MIN_LOG_LEVEL=3 $(MAKE) --no-print-directory _pytest
 
 bench: $(VENV)/.with-bench

@@ -83,7 +83,7 @@ def _vary(tree: T, axes: frozenset[str]) -> T:
 
 def _axes(leaf: Any) -> frozenset[str]:
     kind = jax.typeof(leaf)
-    return kind.mat.varying if hasattr(kind, "mat") else kind.vma  # jax 0.9 has `vma`
+    return kind.mat.varying if hasattr(kind, "mat") else kind.vma  # up to jax 0.9 it is `vma`
 
 
 def _all_axes() -> frozenset[str]:

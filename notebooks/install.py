@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 SOURCE = "git+https://github.com/jaxenvs/jaxenvs"
-OLDEST = 0, 9  # of the releases of JAX that jaxenvs needs
+OLDEST = 0, 8, 2  # of the releases of JAX that jaxenvs needs
 TO_JAX = {"gpu": "all,cuda", "tpu": "all,tpu", "cpu": "all"}  # extras
 
 
@@ -43,7 +43,7 @@ def version(package):
 
 def requirements(found, jax, jaxlib):
     """Returns what pip installs on this hardware, beside these versions of JAX, or None."""
-    numbers = tuple(map(int, re.findall(r"\d+", jax or "0.0")[:2]))
+    numbers = tuple(map(int, re.findall(r"\d+", jax or "0.0")[:3]))
     if jaxlib is None or numbers < OLDEST:
         return [f"jaxenvs[{TO_JAX[found]}] @ {SOURCE}"]
     return [f"jaxenvs[all] @ {SOURCE}", f"jax=={jax}", f"jaxlib=={jaxlib}"]

@@ -53,11 +53,11 @@ def test_an_accelerator_that_jax_misses_is_an_error(runtime, machine, name):
 @pytest.mark.parametrize(
     ("found", "jax", "extras", "kept"),
     [
-        ("gpu", "0.9.1", "all", ["jax==0.9.1", "jaxlib==0.9.1"]),
+        ("gpu", "0.8.2", "all", ["jax==0.8.2", "jaxlib==0.8.2"]),
         ("tpu", "0.12.0.1", "all", ["jax==0.12.0.1", "jaxlib==0.12.0.1"]),
         ("cpu", "0.10.2", "all", ["jax==0.10.2", "jaxlib==0.10.2"]),
         ("gpu", "0.7.2", "all,cuda", []),  # too old, as its plugin is
-        ("tpu", "0.8.3", "all,tpu", []),
+        ("tpu", "0.8.1", "all,tpu", []),
         ("cpu", None, "all", []),
     ],
 )

@@ -34,7 +34,8 @@ NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
 
 
 def mesh(size=4):
-    return jax.make_mesh((size,), ("devices",), devices=jax.devices()[:size])
+    explicit = (jax.sharding.AxisType.Explicit,)  # not the default of jax 0.8
+    return jax.make_mesh((size,), ("devices",), explicit, devices=jax.devices()[:size])
 
 
 def test_gradients_of_shares_are_those_of_the_whole_batch():

@@ -338,7 +338,8 @@ def make_executor(
             )
         elif _fits_devices(scheme):
             devices = jax.local_devices()[: scheme.gradients.n]
-            mesh = jax.make_mesh((len(devices),), ("learners",), devices=devices)
+            explicit = (jax.sharding.AxisType.Explicit,)  # not the default of jax 0.8
+            mesh = jax.make_mesh((len(devices),), ("learners",), explicit, devices=devices)
             executor = FusedExecutor(spec, mesh, report_every, seeds)
         else:
             is_central = isinstance(scheme.gradients, Central)
