@@ -108,12 +108,13 @@ class PolicyFile:
         }
         if getattr(train.algorithm, "normalize_observations", False):
             like[_STATISTICS] = RunningStatistics.of_shape(())
-        learned: Any = jax.tree_util.tree_map_with_path(
+        read = jax.tree_util.tree_map_with_path(
             lambda path, _: jnp.asarray(self.arrays[_name(path)]), like
         )
-        return train.policy(
-            BehaviorPolicy(**{_STATISTICS: None, **learned}, updates=jnp.int32(train.num_updates))
+        learned: Any = BehaviorPolicy(
+            **{_STATISTICS: None, **read}, updates=jnp.int32(train.num_updates)
         )
+        return train.policy(learned)
 
 
 def load_policy(id_or_path: str | Path) -> ActorPolicy:

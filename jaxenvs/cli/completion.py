@@ -14,7 +14,8 @@ from jaxenvs.registry import registry, unlisted
 
 def complete(parser: argparse.ArgumentParser) -> None:
     """Answers the shell's request for completions, and exits."""
-    autocomplete(parser, default_completer=_values)
+    completer: Any = _values  # argcomplete declares a class, and calls any function
+    autocomplete(parser, default_completer=completer)
 
 
 def _values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:

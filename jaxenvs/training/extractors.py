@@ -349,7 +349,10 @@ def _one_hot_channels(x: jax.Array, categories: Sequence[int]) -> jax.Array:
             f"SmallCNN got {describe(x)} and categories={tuple(categories)}; expected images"
             f" [B, H, W, {len(categories)}].  Pass the number of categories of each channel."
         )
-    vectors = [jax.nn.one_hot(x[..., i], n, dtype=jnp.float32) for i, n in enumerate(categories)]
+    vectors = [  # of slices, since jax.export writes an index as a gather
+        jax.nn.one_hot(jax.lax.index_in_dim(x, i, axis=-1, keepdims=False), n, dtype=jnp.float32)
+        for i, n in enumerate(categories)
+    ]
     return jnp.concatenate(vectors, axis=-1)
 
 
