@@ -30,11 +30,12 @@ from benchmarks.rollout import OURS_IN_GYMNAX, Contestant, gymnax_batch, race
 from jaxenvs import prng
 from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS
 
-SUMS, USERS, STACKS, STACKS_ALL = (
+SUMS, USERS, STACKS, STACKS_ALL, RETURNS_ALL = (
     "a loop that sums",
     "a user's loop",
     "a loop that stacks",
     "a loop that stacks all",
+    "a loop that stacks all, with statistics",
 )
 ROLLOUT, STATISTICS = "rollout", "rollout of statistics"
 Step = Callable[[Any, chex.PRNGKey], tuple[Any, Any, Any]]
@@ -113,8 +114,12 @@ def _loops(
     With `in_loop`, keys are made in the loop, where it is faster for jaxenvs, except in the user's.
     """
     zeros = jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32)
+    moments = (jnp.zeros((2, num_envs), jnp.float32),) * 3  # of returns and lengths
 
-    def scan(body: Callable[..., Any], *, is_users: bool) -> Callable[..., Any]:
+    def scan(body: Callable[..., Any], name: str) -> Callable[..., Any]:
+        is_users = name == USERS
+        zero = moments if name == RETURNS_ALL else zeros[0]
+
         def run(carry: Any, key: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
             quick = prng.as_fast_key(key)
 
@@ -129,7 +134,7 @@ def _loops(
                 rows = jax.random.split(key, steps)
             elif not in_loop:
                 rows = jax.random.split(key, (steps, 2))
-            loop, stacked = jax.lax.scan(one, (carry, *zeros), rows)
+            loop, stacked = jax.lax.scan(one, (carry, zero, zeros[1]), rows)
             return loop[0], loop[1], loop[2].sum(), stacked
 
         program = jax.jit(run)
@@ -156,9 +161,24 @@ def _loops(
     def stacks_all(loop: Any, keys: Any) -> Any:
         return stacks(loop, keys, is_all=True)
 
-    bodies = {SUMS: sums, USERS: users, STACKS: stacks, STACKS_ALL: stacks_all}
+    def returns_all(loop: Any, keys: Any) -> Any:
+        carry, (running, sums, squares), finished = loop
+        (new, _, finished), row = stacks_all((carry, None, finished), keys)
+        running = running + jnp.stack([row[2], jnp.ones_like(row[2])])
+        done = (row[3] | row[4]).astype(jnp.float32)[None]
+        squares = squares + done * running * running
+        moments = running * (1 - done), sums + done * running, squares
+        return (new, moments, finished), row
+
+    bodies = {
+        SUMS: sums,
+        USERS: users,
+        STACKS: stacks,
+        STACKS_ALL: stacks_all,
+        RETURNS_ALL: returns_all,
+    }
     for name, body in bodies.items():
-        yield Contestant(prefix + name, start, scan(body, is_users=name == USERS))
+        yield Contestant(prefix + name, start, scan(body, name))
 
 
 def table(report: dict[str, Any]) -> str:

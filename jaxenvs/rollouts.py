@@ -371,6 +371,11 @@ def _rollout(
     state, trajectory = loops.scan(step, state, None, num_steps - by_itself, unroll=unroll)
     if by_itself:
         state, _ = step(state, None)
+    if trajectory is not None and num_steps > 0:
+        # Read from the last row, these need no place in the loop beside the trajectory.
+        last = {name: getattr(trajectory, name) for name in ("reward", "terminated", "truncated")}
+        last = jax.tree.map(lambda rows: rows[-1], last)
+        state = dataclasses.replace(state, timestep=state.timestep.replace(**last))
     statistics = state.statistics.total(state.timestep.reward)
     return Rollout(trajectory=trajectory, statistics=statistics, state=state)
 
