@@ -152,8 +152,8 @@ def find_policy(id_or_path: str | Path) -> PolicyFile:
             return PolicyFile.read(path)
         raise TrainingError(
             f'there is no pretrained policy for "{id_or_path}".{closest(str(id_or_path), entries)}'
-            "  Pass an .npz file, the folder of a run, which has a config.toml, or one of the ids"
-            f" {', '.join(entries)}."
+            "  Pass an .npz file, the folder of a run (`jaxenvs train` makes one, which has a"
+            f" config.toml), or one of the ids {', '.join(entries)}."
         )
     in_clone, cached = FOLDER / entry["file"], cache_folder() / entry["file"]
     if in_clone.is_file():
