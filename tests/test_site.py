@@ -36,7 +36,7 @@ ANSWERS = {
     "colab": "usage/install/",
     "docker": "tutorials/docker/",
     "faq": "faq/",
-    "pretrained": "faq/",
+    "pretrained": "training/pretrained/",
     "citation": "cite/",
     "tutorial": "usage/quickstart/",
     "gallery": "environments/",
