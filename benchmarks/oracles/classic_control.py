@@ -30,6 +30,19 @@ from jaxenvs.envs.classic_control import (
     PendulumState,
 )
 
+HEAVY_POLE = {"gravity": 3.7, "masscart": 2.0, "masspole": 0.3, "length": 0.8, "force_mag": 15.0}
+LINKS = {
+    "link_length_1": 1.2,
+    "link_mass_1": 0.8,
+    "link_mass_2": 1.1,
+    "link_com_pos_1": 0.6,
+    "link_com_pos_2": 0.4,
+    "link_moi": 0.9,
+    "max_vel_1": 5.0,
+    "max_vel_2": 8.0,
+    "avail_torque": (-2.0, 0.5, 1.5),
+}
+
 
 class ClassicOracle(Oracle):
     """A task of Gymnasium, made without wrappers, whose state is a row of numbers."""
@@ -117,7 +130,7 @@ class CartPoleOracle(ClassicOracle):
     variants: ClassVar = (
         {"kinematics_integrator": "semi-implicit euler"},
         {"sutton_barto_reward": True},
-        {"gravity": 3.7, "masscart": 2.0, "masspole": 0.3, "length": 0.8, "force_mag": 15.0},
+        HEAVY_POLE,
         {"tau": 0.05, "theta_threshold_radians": 0.4, "x_threshold": 1.0},
     )
 
@@ -184,18 +197,7 @@ class AcrobotOracle(ClassicOracle):
     tolerance = 5e-5  # at 28 rad/s, the equations enlarge rounding a hundred times
     variants: ClassVar = (
         {"book_or_nips": "nips"},
-        {
-            "link_length_1": 1.2,
-            "link_mass_1": 0.8,
-            "link_mass_2": 1.1,
-            "link_com_pos_1": 0.6,
-            "link_com_pos_2": 0.4,
-            "link_moi": 0.9,
-            "max_vel_1": 5.0,
-            "max_vel_2": 8.0,
-            "avail_torque": (-2.0, 0.5, 1.5),
-            "dt": 0.1,
-        },
+        LINKS | {"dt": 0.1},
     )
     unreachable: ClassVar = (
         *ClassicOracle.unreachable,

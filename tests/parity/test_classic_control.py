@@ -26,6 +26,7 @@ from gymnasium.envs.classic_control import (
 )
 
 import jaxenvs
+from benchmarks.oracles.classic_control import HEAVY_POLE, LINKS
 from jaxenvs.envs.classic_control import (
     AcrobotState,
     CartPoleState,
@@ -88,18 +89,6 @@ def made_with(id: str, tolerance: float, max_steps: int | None = None, **values:
     return Case(id, tolerance, ours=values, made_with=values, max_steps=max_steps)
 
 
-HEAVY_POLE = {"gravity": 3.7, "masscart": 2.0, "masspole": 0.3, "length": 0.8, "force_mag": 15.0}
-LINKS = {
-    "link_length_1": 1.2,
-    "link_mass_1": 0.8,
-    "link_mass_2": 1.1,
-    "link_com_pos_1": 0.6,
-    "link_com_pos_2": 0.4,
-    "link_moi": 0.9,
-    "max_vel_1": 5.0,
-    "max_vel_2": 8.0,
-    "avail_torque": (-2.0, 0.5, 1.5),
-}
 SLOW_PENDULUM = {"dt": 0.03, "max_speed": 6.0, "max_torque": 1.5}
 # About twice the largest measured error: a few units in the last place of the compared numbers. The
 # pendulum's angle is not wrapped and grows to 80.
