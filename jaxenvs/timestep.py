@@ -1,4 +1,4 @@
-"""What `reset` and `step` return beside the state."""
+"""The timestep, which `reset` and `step` return beside the state."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self

@@ -104,13 +104,10 @@ def runs_or_policies(names: Sequence[str]) -> list[Run]:
     Raises:
         TrainingError: a folder contains no run, or there is no policy of that name.
     """
-    found: list[Run] = []
-    for name in names:
-        if Path(name).is_dir():
-            continue
-        file = find_policy(name)
-        found.append(PretrainedRun(file.path, file.config, file))
-    return [*runs_in(name for name in names if Path(name).is_dir()), *found]
+    folders = [name for name in names if Path(name).is_dir()]
+    files = [find_policy(name) for name in names if name not in folders]
+    found = [PretrainedRun(file.path, file.config, file) for file in files]
+    return [*runs_in(folders), *found]
 
 
 def runs_in(paths: Iterable[str | Path]) -> list[Run]:

@@ -141,7 +141,7 @@ def test_either_arm_is_the_better_one():
 @pytest.mark.parametrize(
     ("row", "speed", "next_row"), [(1, -3, 2), (3, -3, 0), (28, 3, 27), (27, 2, 29)]
 )
-def test_the_ball_bounces_at_edges_where_gymnaxs_leaves_the_board(row, speed, next_row):
+def test_the_ball_bounces_where_gymnaxs_leaves_the_board(row, speed, next_row):
     start = {"ball_row": row, "row_speed": speed, "ball_column": 20, "column_speed": 1}
     rows = {"left": 15, "right": 15, "last_row": 0, "last_column": 0}
     state = numbers(PongState, **start, **rows)
