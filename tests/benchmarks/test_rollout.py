@@ -167,7 +167,7 @@ def test_every_form_of_a_rollout_is_measured(tmp_path):
     )
     found = json.loads(path.read_text())
     rows = {entry["contestant"]: entry for entry in found["measurements"]}
-    assert len(rows) == 6
+    assert len(rows) == 7
     lengths = [entry["mean_episode_length"] for entry in rows.values()]
     assert all(10 < length < 60 for length in lengths)  # of random play, 22
     assert all(name in forms.table(found) for name in rows)

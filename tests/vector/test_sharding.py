@@ -94,8 +94,7 @@ MESHES = {
 def test_mesh_matches_one_device(name, mode, mesh):
     mesh, axis = MESHES[mesh]()
     vector_env = jaxenvs.vectorize(make(name), N, autoreset_mode=mode, mesh=mesh, mesh_axis=axis)
-    explicit = AxisType.Explicit in mesh.axis_types
-    with jax.set_mesh(mesh) if explicit else mesh:
+    with jax.set_mesh(mesh):
         first, timesteps = jax.jit(functools.partial(play, vector_env))(key(), actions_for(name))
     assert_agree((first, timesteps), on_one_device(name, mode))
     # The results stay sharded: instances over the axis, time not at all.
