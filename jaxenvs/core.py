@@ -16,11 +16,12 @@ import chex
 import jax
 import numpy as np
 
-from jaxenvs import struct
-from jaxenvs.calls import checked_reset, checked_step
+from jaxenvs import prng, struct
+from jaxenvs.calls import checked_reset, checked_step, without_checks
 from jaxenvs.errors import RenderError, UnknownParameterError, WrapperError
 from jaxenvs.parameters import Parameterized
 from jaxenvs.spaces import Space
+from jaxenvs.timestep import Start
 from jaxenvs.timestep import TimeStep as TimeStep
 
 S = TypeVar("S")
@@ -69,6 +70,20 @@ class Environment(Parameterized, abc.ABC, Generic[S]):
 
         Both have the same pytree structure, shapes and dtypes as those from `reset`.
         """
+
+    def level(self, key: chex.PRNGKey) -> Any:
+        """Returns the level in which `reset(key)` starts: what a reset decides, a pytree.
+
+        `reset_to(level(key))` equals `reset(key)`. By default the level is the key. An environment
+        that can name what it draws, such as a maze, overrides this method and `reset_to`.
+        """
+        return key
+
+    def reset_to(self, level: Any) -> tuple[S, TimeStep]:
+        """Starts an episode in `level`: what `level(key)` returns, a key, or a `Start`."""
+        if isinstance(level, Start):
+            return level.state, level.first
+        return self.reset(level)
 
     def render(self, state: S) -> jax.Array:
         """Draws `state` as uint8[H, W, 3]. Optional."""
@@ -147,6 +162,20 @@ class Wrapper(Environment[S]):
         """Returns the state of the wrapped environment."""
         return state
 
+    def level(self, key: chex.PRNGKey) -> Any:
+        """Returns the level of the wrapped environment.
+
+        A wrapper whose `reset` draws random numbers must override this method and `reset_to`.
+        """
+        return self.env.level(key)
+
+    def reset_to(self, level: Any) -> tuple[S, TimeStep]:
+        if isinstance(level, Start) or prng.shape_of_keys(level) is not None:
+            return super().reset_to(level)
+        no_key: Any = None
+        with without_checks():
+            return struct.replace(self, env=FixedLevel(self.env, level)).reset(no_key)
+
     @property
     def agents(self) -> tuple[str, ...]:
         return self.env.agents
@@ -169,6 +198,26 @@ class Wrapper(Environment[S]):
     @property
     def time_limit(self) -> chex.Numeric | None:
         return self.env.time_limit
+
+
+class FixedLevel(Wrapper[S]):
+    """Starts every episode in the same level, see `Environment.level`. The level is a leaf."""
+
+    fixed_level: Any
+
+    def level(self, key: chex.PRNGKey) -> Any:
+        del key
+        return self.fixed_level
+
+    def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
+        del key
+        return self.env.reset_to(self.fixed_level)
+
+    def reset_to(self, level: Any) -> tuple[S, TimeStep]:
+        return self.env.reset_to(level)
+
+    def step(self, state: S, action: Any, key: chex.PRNGKey) -> tuple[S, TimeStep]:
+        return self.env.step(state, action, key)
 
 
 class VectorEnv(abc.ABC, Generic[S]):
@@ -243,6 +292,18 @@ class VectorEnv(abc.ABC, Generic[S]):
     ) -> tuple[S, TimeStep]:
         """Starts an episode where `mask`, bool[N], is true. Other rows stay unchanged."""
         raise NotImplementedError(f"{type(self).__name__} cannot reset individual instances.")
+
+    def at_levels(self, levels: Any) -> "VectorEnv":
+        """Returns this batch with instance i starting all its episodes in row i of `levels`.
+
+        The levels are leaves: a program does not compile again when they change. Instances start
+        at the beginning of their episodes, without `stagger`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot choose levels.")
+
+    def reset_to(self, levels: Any) -> tuple[S, TimeStep]:
+        """Starts an episode in every instance, in instance i in row i of `levels`."""
+        return self.at_levels(levels).reset(jax.random.key(0))
 
     def render(self, state: S, index: int = 0) -> jax.Array:
         """Draws instance `index` as uint8[H, W, 3]. Optional."""

@@ -71,3 +71,24 @@ class TimeStep:
             truncated=jnp.asarray(truncated, bool),
             info=dict(info or {}),
         )
+
+
+@chex.dataclass(frozen=True)
+class Start:
+    """A level that is a state: an episode that starts in it goes on from there.
+
+    It holds what `reset` or `step` of the same environment returned. Everything in the state goes
+    on, also what wrappers remember, such as the number of steps taken. See `Environment.reset_to`.
+    """
+
+    state: chex.ArrayTree
+    timestep: TimeStep
+
+    @property
+    def first(self) -> TimeStep:
+        """The timestep, as the first of an episode: reward 0, both flags false."""
+        clear: Any = {
+            name: jax.tree.map(jnp.zeros_like, getattr(self.timestep, name))
+            for name in ("reward", "terminated", "truncated")
+        }
+        return self.timestep.replace(**clear, final_observation=None, final_info=None)

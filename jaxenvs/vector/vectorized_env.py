@@ -16,7 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxenvs import keys, loops, prng, struct
 from jaxenvs._cpu.chunks import Resets
 from jaxenvs.calls import call_with_state, check_order, without_checks
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
+from jaxenvs.core import AutoresetMode, Environment, FixedLevel, TimeStep, VectorEnv
 from jaxenvs.errors import VectorizeError, as_integer, describe
 from jaxenvs.meshes import check_mesh, mesh_from_data, mesh_to_data
 from jaxenvs.parameters import check_numbers
@@ -108,6 +108,17 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def wrap_instances(self, wrapper: Callable[[Environment], Environment]) -> "VectorizedEnv[Any]":
         """Returns this batch with `wrapper` applied to every instance."""
         return dataclasses.replace(self, env=wrapper(self.env))
+
+    def at_levels(self, levels: Any) -> "VectorizedEnv[Any]":
+        env, batched = self.env, self.batched
+        if isinstance(env, FixedLevel) and "fixed_level" in batched:
+            env, batched = env.env, tuple(name for name in batched if name != "fixed_level")
+        return dataclasses.replace(
+            self,
+            env=FixedLevel(env, levels),
+            batched=(*batched, "fixed_level"),
+            stagger=None,
+        )
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         """Starts an episode in every instance. Instance i draws from `fold_in(key, i)`.

@@ -99,6 +99,9 @@ class OuterVectorEnv(VectorEnv[Any]):
     def replace(self, **changes: Any) -> Self:
         return struct.replace(self, env=self.env.replace(**changes))
 
+    def at_levels(self, levels: Any) -> Self:
+        return struct.replace(self, env=self.env.at_levels(levels))
+
     def close(self) -> None:
         self.env.close()
 
@@ -222,6 +225,10 @@ class WrappedVectorEnv(OuterVectorEnv):
 
     def render(self, state: Any, index: int = 0) -> jax.Array:
         return self.env.render(state.inner, index)
+
+    def at_levels(self, levels: Any) -> Self:
+        instance = InstanceView(self.env.at_levels(levels))
+        return dataclasses.replace(self, wrapper=struct.replace(self.wrapper, env=instance))
 
     def reset(self, key: chex.PRNGKey) -> tuple[WrappedVectorState, TimeStep]:
         inner, timestep = self.env.reset(key)

@@ -22,10 +22,10 @@ class LevelWrapper(Wrapper[Any]):
         self._check_space("observation_space")
 
     @property
-    def level(self) -> MiniGrid:
-        level = self.unwrapped
-        assert isinstance(level, MiniGrid)
-        return level
+    def minigrid(self) -> MiniGrid:
+        minigrid = self.unwrapped
+        assert isinstance(minigrid, MiniGrid)
+        return minigrid
 
     def level_state(self, state: Any) -> MiniGridState:
         """Returns the state of the level inside the state of this wrapper."""

@@ -82,7 +82,7 @@ class ActionBonus(_BonusWrapper):
 
     @property
     def _count_shape(self) -> tuple[int, ...]:
-        return self.level.height, self.level.width, 4, self.level.action_space.n
+        return self.minigrid.height, self.minigrid.width, 4, self.minigrid.action_space.n
 
     def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
         return state.y, state.x, state.direction, action
@@ -101,7 +101,7 @@ class PositionBonus(_BonusWrapper):
 
     @property
     def _count_shape(self) -> tuple[int, ...]:
-        return self.level.height, self.level.width
+        return self.minigrid.height, self.minigrid.width
 
     def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
         return state.y, state.x
@@ -134,7 +134,7 @@ class StochasticAction(LevelWrapper):
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         key, keep_key, action_key = jax.random.split(key, 3)
         if self.random_action is None:
-            other = prng.randint(action_key, (), np.int32(self.level.action_space.n))
+            other = prng.randint(action_key, (), np.int32(self.minigrid.action_space.n))
         else:
             other = jnp.asarray(self.random_action, jnp.int32)
         keeps = jax.random.uniform(keep_key, (), jnp.float32) < self.prob
@@ -172,7 +172,7 @@ class NoDeath(LevelWrapper):
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         deadly = sum(_TYPES[name] for name in set(self.no_death_types))
         before = self.level_state(state)
-        enters = (action == FORWARD) & cells.is_in(deadly, self.level.front_cell(before))
+        enters = (action == FORWARD) & cells.is_in(deadly, self.minigrid.front_cell(before))
         state, timestep = self.env.step(state, action, key)
         after = self.level_state(state)
         dies = timestep.terminated & (enters | cells.is_in(deadly, after.grid[after.y, after.x]))

@@ -73,7 +73,7 @@ class FullyObs(_ImageWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        return spaces.Box(0, 255, (self.level.width, self.level.height, 3), np.uint8)
+        return spaces.Box(0, 255, (self.minigrid.width, self.minigrid.height, 3), np.uint8)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         agent = jnp.stack([cells.AGENT, cells.RED, state.direction]).astype(jnp.uint8)
@@ -90,7 +90,7 @@ class SymbolicObs(_ImageWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        width, height = self.level.width, self.level.height
+        width, height = self.minigrid.width, self.minigrid.height
         low = np.broadcast_to(np.array([0, 0, -1], np.int32), (width, height, 3))
         high = np.broadcast_to(np.array([width - 1, height - 1, cells.AGENT], np.int32), low.shape)
         return spaces.Box(low, high, dtype=np.int32)
@@ -146,10 +146,10 @@ class RGBImgObs(_PictureWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        return self._picture_space(self.level.height, self.level.width)
+        return self._picture_space(self.minigrid.height, self.minigrid.width)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
-        _, is_seen = self.level.agent_view(state)
+        _, is_seen = self.minigrid.agent_view(state)
         return rendering.draw_grid(
             state.grid, state.x, state.y, state.direction, is_seen, self.tile_size
         )
@@ -166,10 +166,10 @@ class RGBImgPartialObs(_PictureWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        return self._picture_space(self.level.agent_view_size, self.level.agent_view_size)
+        return self._picture_space(self.minigrid.agent_view_size, self.minigrid.agent_view_size)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
-        return rendering.draw_view(*self.level.agent_view(state), self.tile_size)
+        return rendering.draw_view(*self.minigrid.agent_view(state), self.tile_size)
 
 
 class ViewSize(_ImageWrapper):
@@ -189,7 +189,7 @@ class ViewSize(_ImageWrapper):
 
     @property
     def _resized(self) -> MiniGrid:
-        return self.level.replace(agent_view_size=self.agent_view_size)
+        return self.minigrid.replace(agent_view_size=self.agent_view_size)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         found, is_seen = self._resized.agent_view(state)
@@ -224,7 +224,7 @@ class FlatObs(_ObservationWrapper):
 
     @property
     def observation_space(self) -> spaces.Box:
-        parts, vocabulary = self.parts("image", "mission"), self.level.vocabulary
+        parts, vocabulary = self.parts("image", "mission"), self.minigrid.vocabulary
         if unknown := set("".join(vocabulary)) - set(_ALPHABET):
             raise WrapperError(
                 f"FlatObs got missions with {', '.join(sorted(unknown))}; minigrid's encoding has"
@@ -234,7 +234,7 @@ class FlatObs(_ObservationWrapper):
         return spaces.Box(0, 255, (length,), np.uint8)
 
     def _map(self, state: MiniGridState, observation: Any) -> jax.Array:
-        characters = _spell(observation["mission"], self.level.vocabulary)
+        characters = _spell(observation["mission"], self.minigrid.vocabulary)
         return jnp.concatenate([observation["image"].reshape(-1), characters.reshape(-1)])
 
 
@@ -254,7 +254,7 @@ class DictObservationSpace(_ObservationWrapper):
         limit = self.max_words_in_mission
         check_integer(WrapperError, "DictObservationSpace got max_words_in_mission", limit)
         super().__post_init__()
-        level, name = self.level, type(self.level).__name__
+        level, name = self.minigrid, type(self.minigrid).__name__
         words = missions.split(level.mission)
         if words and set(words) == {"{}"}:  # the level composes its missions from all words
             words = filter(None, level.vocabulary)
@@ -277,7 +277,7 @@ class DictObservationSpace(_ObservationWrapper):
         return spaces.Dict({**self.parts("mission"), "mission": mission})
 
     def _map(self, state: MiniGridState, observation: Any) -> Any:
-        vocabulary = self.level.vocabulary
+        vocabulary = self.minigrid.vocabulary
         number = [_WORDS.index(word) + 1 if word in _WORDS else 0 for word in vocabulary]
         words = jnp.asarray(np.array(number, np.int32))[observation["mission"]]
         padded = jnp.pad(words, (0, self.max_words_in_mission - len(words)))
