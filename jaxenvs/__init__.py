@@ -37,8 +37,18 @@ _NAMES = {
     "vectorize": "vector.vectorize",
 }
 _MODULES = (
-    *("bridge", "core", "envs", "faces", "factory", "multi_agent", "numerics", "prng"),
-    *("rendering", "rollouts", "spaces", "struct", "suites", "testing", "training", "vector"),
+    *("bridge", "core", "envs", "faces", "factory", "levels", "multi_agent", "numerics"),
+    *(
+        "prng",
+        "rendering",
+        "rollouts",
+        "spaces",
+        "struct",
+        "suites",
+        "testing",
+        "training",
+        "vector",
+    ),
     "wrappers",
 )
 
@@ -48,6 +58,7 @@ if _TYPE_CHECKING:
     from jaxenvs import envs as envs
     from jaxenvs import faces as faces
     from jaxenvs import factory as factory
+    from jaxenvs import levels as levels
     from jaxenvs import multi_agent as multi_agent
     from jaxenvs import numerics as numerics
     from jaxenvs import prng as prng

@@ -22,6 +22,7 @@ from jaxenvs.errors import (
     UnknownParameterError,
     closest,
 )
+from jaxenvs.levels import with_levels
 from jaxenvs.parameters import check_time_limit, checked_parameters
 from jaxenvs.registry import EnvSpec, find, registry, unlisted
 from jaxenvs.struct import is_traced
@@ -46,7 +47,11 @@ _NATIVE_ONLY = {
 
 
 def make(
-    id: str, *, time_limit: int | None | Literal["default"] = "default", **params: Any
+    id: str,
+    *,
+    time_limit: int | None | Literal["default"] = "default",
+    levels: Any = None,
+    **params: Any,
 ) -> Environment:
     """Makes one native environment.
 
@@ -57,6 +62,8 @@ def make(
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id. MiniGrid and BabyAI truncate episodes themselves, and their rewards
             depend on the limit: a longer one, or none, becomes their parameter `max_steps`.
+        levels: in which levels episodes start, such as the seeds `range(200)`, "train" or "test",
+            see `jaxenvs.levels.with_levels`; None for all.
         **params: parameters of the environment, such as `gravity=3.7`.
 
     Returns:
@@ -94,21 +101,27 @@ def make(
     for wrapper, arguments in spec.wrappers.items():
         env = _load(spec, wrapper)(env, **arguments)
     if not isinstance(time_limit, str):
-        return _replace_limit(id, env, time_limit)
-    if spec.time_limit is None or env.time_limit is not None:
-        return env  # without a limit, or with its own
-    return TimeLimit(env, time_limit=spec.time_limit)
+        env = _replace_limit(id, env, time_limit)
+    elif spec.time_limit is not None and env.time_limit is None:
+        env = TimeLimit(env, time_limit=spec.time_limit)
+    return env if levels is None else with_levels(env, levels)
 
 
 def make_from(
-    id: str | Environment, *, time_limit: int | None | Literal["default"], **params: Any
+    id: str | Environment,
+    *,
+    time_limit: int | None | Literal["default"],
+    levels: Any = None,
+    **params: Any,
 ) -> Environment:
     """Returns `make(id)`, or an `Environment` with the same changes, by default its own limit."""
     if isinstance(id, str):
-        return make(id, time_limit=time_limit, **params)
+        return make(id, time_limit=time_limit, levels=levels, **params)
     check_limit_argument(id, time_limit)
     env = id.replace(**params) if params else id
-    return env if isinstance(time_limit, str) else _replace_limit(f"{id!r:.80}", env, time_limit)
+    if not isinstance(time_limit, str):
+        env = _replace_limit(f"{id!r:.80}", env, time_limit)
+    return env if levels is None else with_levels(env, levels)
 
 
 def _replace_limit(name: str, env: Environment, limit: Any) -> Environment:
@@ -167,9 +180,9 @@ def make_vec(
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id.
-        **params: parameters of the environment. For hosted environments also options of
-            `make_pool` (with a mesh, for each pool) and `path` and `final_observation` of
-            `HostEnv`.
+        **params: parameters of the environment, and `levels` of `make`. For hosted environments
+            also options of `make_pool` (with a mesh, for each pool) and `path` and
+            `final_observation` of `HostEnv`.
 
     Raises:
         UnknownEnvironmentError: there is no such id; the message lists similar ids.

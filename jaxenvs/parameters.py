@@ -1,5 +1,6 @@
 """Parameters of environments: the fields of a dataclass, and what may stand in them."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from types import UnionType
@@ -57,6 +58,22 @@ class Parameterized:
                 changes[place] = changes.get(place, getattr(self, place)).replace(**inner)
         changes = checked_parameters(type(self), changes)
         return struct.replace(self, **changes)
+
+
+def layers(env: Any, name: str) -> list[Any]:
+    """Returns `env` and what is inside, up to the outermost object with the parameter `name`."""
+    found: list[Any] = [env]
+    while name not in vars(found[-1]):
+        found.append(getattr(found[-1], found[-1].inner_parameters))
+    return found
+
+
+def is_static_parameter(env: Any, name: str) -> bool:
+    """Returns whether the parameter `name` decides the program, so that it is not a leaf."""
+    *_, layer = layers(env, name)
+    changed, value = copy.copy(layer), object()
+    vars(changed)[name] = value
+    return all(leaf is not value for leaf in jax.tree.leaves(changed))
 
 
 def is_number(field: dataclasses.Field) -> bool:

@@ -103,8 +103,8 @@ def make_gym(
             "default" for the limit of the id.
         batched: names of parameters with [N] values, one per instance.
         stagger: see `jaxenvs.vectorize`.
-        **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
-            not written in JAX, options of `make_pool` too.
+        **params: parameters of the environment, such as `gravity=3.7`, and `levels` of
+            `jaxenvs.make`. For an environment that is not written in JAX, options of `make_pool`.
 
     Returns:
         A `GymVectorEnv`, or a `GymEnv` without `num_envs`; with `api="gym"`, a `ClassicVectorEnv`

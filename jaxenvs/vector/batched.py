@@ -1,6 +1,5 @@
 """Parameters with a row per instance of a batch."""
 
-import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from jaxenvs.core import Environment
 from jaxenvs.errors import UnknownParameterError, VectorizeError, closest
+from jaxenvs.parameters import is_static_parameter, layers
 
 
 def check_names(env: Environment, names: Any) -> tuple[str, ...]:
@@ -27,12 +27,10 @@ def check_names(env: Environment, names: Any) -> tuple[str, ...]:
                 f'batched names "{name}", which is not a parameter of {env!r:.80}.'
                 f"{closest(name, known)}  It has: {', '.join(known) or 'none'}."
             )
-        *_, layer = _layers(env, name)
-        changed, value = copy.copy(layer), object()
-        vars(changed)[name] = value
-        if all(leaf is not value for leaf in jax.tree.leaves(changed)):
+        if is_static_parameter(env, name):
+            owner = type(layers(env, name)[-1]).__name__
             raise VectorizeError(
-                f'batched names "{name}", a static field of {type(layer).__name__}.  Static fields'
+                f'batched names "{name}", a static field of {owner}.  Static fields'
                 " determine the program, which all instances share.  Vectorize one environment for"
                 " each value."
             )
@@ -43,7 +41,7 @@ def axes_of(env: Environment, names: Iterable[str]) -> Any:
     """Returns a tree like `env`: 0 if a parameter is batched, otherwise None."""
     axes = jax.tree.map(lambda _: None, env)
     for name in names:
-        *path, layer = _layers(env, name)
+        *path, layer = layers(env, name)
         axes_layer = axes
         for outer in path:
             axes_layer = getattr(axes_layer, outer.inner_parameters)
@@ -81,11 +79,3 @@ def check_rows(env: Environment, names: Sequence[str], num_envs: int) -> None:
             )
 
     jax.tree.map(check, axes_of(env, names), env, is_leaf=lambda axis: axis is None)
-
-
-def _layers(env: Environment, name: str) -> list[Any]:
-    """Returns `env` and what is inside, up to the outermost object with the parameter `name`."""
-    layers: list[Any] = [env]
-    while name not in vars(layers[-1]):
-        layers.append(getattr(layers[-1], layers[-1].inner_parameters))
-    return layers

@@ -8,6 +8,8 @@ from jaxenvs.wrappers.delay import DelayObservation as DelayObservation
 from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics as RecordEpisodeStatistics
 from jaxenvs.wrappers.frame_stack import FrameStackObservation as FrameStackObservation
 from jaxenvs.wrappers.independent_agents import IndependentAgents as IndependentAgents
+from jaxenvs.wrappers.levels import Levels as Levels
+from jaxenvs.wrappers.levels import RandomizeParameters as RandomizeParameters
 from jaxenvs.wrappers.normalize import NormalizeObservation as NormalizeObservation
 from jaxenvs.wrappers.normalize import NormalizeReward as NormalizeReward
 from jaxenvs.wrappers.pixels import AddRenderObservation as AddRenderObservation

@@ -13,6 +13,7 @@ from jaxenvs import spaces, wrappers
 from jaxenvs.core import Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.testing import check_env
+from jaxenvs.wrappers.levels import RandomizedLevel
 from tests.ids import every_nth
 from tests.opaque import OpaqueVectorEnv
 from tests.wrappers._batches import HIGH, LOW, MODES, Echo, N, play
@@ -40,6 +41,8 @@ def negative(x):
     return -x
 
 
+RAW_KEYS = np.arange(10, dtype=np.uint32).reshape(5, 2)
+
 WRAPPERS = {
     "AddRenderObservation": lambda env: env.wrap(wrappers.AddRenderObservation),
     "AddRewardNoise": lambda env: env.wrap(wrappers.AddRewardNoise, 0.5),
@@ -52,8 +55,12 @@ WRAPPERS = {
     "FlattenObservation": lambda env: env.wrap(wrappers.FlattenObservation),
     "FrameStackObservation": lambda env: env.wrap(wrappers.FrameStackObservation, 3),
     "GrayscaleObservation": lambda env: env.wrap(wrappers.GrayscaleObservation),
+    "Levels": lambda env: env.wrap(wrappers.Levels, RAW_KEYS),
     "NormalizeObservation": lambda env: env.wrap(wrappers.NormalizeObservation),
     "NormalizeReward": lambda env: env.wrap(wrappers.NormalizeReward),
+    "RandomizeParameters": lambda env: env.wrap(
+        wrappers.RandomizeParameters, {"gravity": (1.0, 2.0)}
+    ),
     "RecordEpisodeStatistics": lambda env: env.wrap(wrappers.RecordEpisodeStatistics),
     "RepeatAction": lambda env: env.wrap(wrappers.RepeatAction, 2),
     "RescaleAction": lambda env: env.wrap(wrappers.RescaleAction, -1.0, 1.0),
@@ -78,7 +85,7 @@ WRAPPERS = {
 # list of a chain need access to the instances of a batch; those in the second list do not.
 CHAINS = {
     "parts": (
-        ["TimeLimit"],
+        ["RandomizeParameters", "Levels", "TimeLimit"],
         ["TimeAwareObservation", "FilterObservation", "FlattenObservation"],
     ),
     "pictures": (
@@ -180,6 +187,22 @@ def test_opaque_and_accessible_batches_give_the_same_steps(chain):
             assert (after.reward == 0).all() and (after.done == (mode == "disabled")).all()
         if mode == "disabled":
             chex.assert_trees_all_equal(after.observation, before.observation)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_reset_to_a_level_equals_the_reset_that_has_it(chain):
+    inner, outer = CHAINS[chain]
+    random = WRAPPERS["RandomizeParameters"](Toy())
+    names = [name for name in inner + outer if name != "RandomizeParameters"]
+
+    @jax.jit
+    def both(key):
+        env = wrap(random, names)
+        return env.level(key), env.reset_to(env.level(key)), env.reset(key)
+
+    level, begun, expected = both(jax.random.key(0))
+    assert isinstance(level, jax.Array if "Levels" in names else RandomizedLevel)
+    chex.assert_trees_all_equal(begun, expected)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
