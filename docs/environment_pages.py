@@ -26,7 +26,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import jaxenvs
-from benchmarks import _certificates
+from benchmarks import _certificates, levels
 from jaxenvs import pretrained
 from jaxenvs.cli.info import describe_parameters
 from jaxenvs.cli.render import act_in_one
@@ -37,6 +37,7 @@ os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # dra
 HOME = "index.md"  # to which the gallery is appended
 INDEX = "environments/index.md"  # to which the lists of families and ids are appended
 PRETRAINED = "training/pretrained.md"  # to which the table of policies is appended
+LEVELS = "usage/levels.md"  # which explains how many levels there are among 10,000 seeds
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "assets" / "environments"
 OVERVIEW = DOCS / "assets" / "overview.gif"
@@ -314,9 +315,15 @@ def environment_page(cls: type, entries: Entries) -> str:
         f'env = jaxenvs.make("{[spec.id for spec, _ in entries if picture(spec)][-1]}")',
         "```",
         *table(
-            ("", "id", "parameters", *LIMITS),
+            ("", "id", "parameters", *LIMITS, f"[levels](../../{LEVELS})"),
             (
-                (image(spec, "../.."), f"`{spec.id}`", chosen(spec.kwargs, shown), *limits(spec))
+                (
+                    image(spec, "../.."),
+                    f"`{spec.id}`",
+                    chosen(spec.kwargs, shown),
+                    *limits(spec),
+                    f"{levels.read()[spec.id]:,}",
+                )
                 for spec, _ in entries
             ),
         ),

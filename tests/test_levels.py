@@ -130,6 +130,21 @@ def test_random_parameters_fill_their_ranges():
     assert abs(np.corrcoef(rate, limit)[0, 1]) < 0.1
 
 
+def test_a_mutation_moves_parameters_within_their_ranges(random_pole):
+    env = random_pole.wrap(wrappers.RandomizeParameters, {"time_limit": (10, 20)})
+    level = env.level(jax.random.key(0))
+    moved = jax.vmap(lambda key: env.mutate(level, key))(keys(500))
+    limit, before = moved.parameters["time_limit"], level.parameters["time_limit"]
+    assert limit.dtype == before.dtype and limit.min() >= 10 and limit.max() <= 20
+    assert 0 < abs(limit - before).mean() < 3
+    inner = jax.vmap(lambda key: random_pole.mutate(level.level, key))(keys(500))
+    gravity = inner.parameters["gravity"]
+    assert gravity.min() >= 5 and gravity.max() <= 15
+    assert 0.3 < abs(gravity - level.level.parameters["gravity"]).mean() < 1.2
+    words = jax.random.key_data(inner.level)
+    assert (words == jax.random.key_data(level.level.level)[None]).all()
+
+
 def test_chosen_parameters_can_be_levels(random_pole):
     gravity = jnp.array([1.6, 24.8])
     chosen = RandomizedLevel(

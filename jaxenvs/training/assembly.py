@@ -17,8 +17,10 @@ from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import SpaceError, TrainingError, check_integer, closest
 from jaxenvs.training._validation import check_settings
 from jaxenvs.training.actors.actor import Actor, Networks, has_mask
+from jaxenvs.training.algorithms._on_policy import OnPolicyAlgorithm
 from jaxenvs.training.algorithms.algorithm import Algorithm
 from jaxenvs.training.algorithms.ppo import PPO
+from jaxenvs.training.curricula.curriculum import Curriculum
 from jaxenvs.training.evaluation import evaluation_env as other_instances
 from jaxenvs.training.progress import ProgressBar
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
@@ -44,6 +46,7 @@ def make_train(
     evaluation_env: VectorEnv | Environment | str | None = None,
     log_info: Sequence[str] = (),
     progress: bool = False,
+    curriculum: Curriculum | None = None,
 ) -> Train:
     """Makes a training program, which is a pure function of a key.
 
@@ -82,6 +85,8 @@ def make_train(
         log_info: names in `timestep.info` with one number per instance. `metrics["info/<name>"]`
             is the mean over episodes of the number at their last step.
         progress: whether to show a bar, in a terminal or a notebook (needs the extra `cli`).
+        curriculum: decides in which levels each update plays, see `jaxenvs.training.curricula`;
+            None for those that the resets of `env` draw. For on-policy algorithms.
 
     Returns:
         The training program, see `Train`; `shard` divides it among several devices.
@@ -110,6 +115,9 @@ def make_train(
     )
     train.algorithm.check_sizes(train.networks, train.env.num_envs, unroll_length)
     changes: dict[str, Any] = {"on_update": on_update}
+    if curriculum is not None:
+        _check_curriculum(curriculum, train)
+        changes["curriculum"] = curriculum
     if progress:
         changes["progress"] = ProgressBar(train.context.steps_per_update)
     if evaluate_every is not None:
@@ -124,6 +132,24 @@ def make_train(
             "evaluation_env": evaluation_env,
         }
     return train.replace(**changes)
+
+
+def _check_curriculum(curriculum: Curriculum, train: Train) -> None:
+    _check_type("curriculum", curriculum, Curriculum)
+    check_settings(curriculum)
+    if not isinstance(train.algorithm, OnPolicyAlgorithm):
+        raise TrainingError(
+            f"make_train got a curriculum and {type(train.algorithm).__name__}, which does not"
+            " learn from whole unrolls.  Use an on-policy algorithm, such as PPO."
+        )
+    env = train.env
+    if not isinstance(env, VectorizedEnv) or env.is_staggered:
+        raise TrainingError(
+            f"make_train got a curriculum and {env!r:.80}; it needs a native environment with"
+            " one agent, vectorized without stagger, and not wrapped as a batch.  The algorithm"
+            " normalizes observations and rewards: PPO(normalize_observations=True)."
+        )
+    jax.eval_shape(lambda: curriculum.init(env.env, env.num_envs))  # checks sizes
 
 
 def assemble(

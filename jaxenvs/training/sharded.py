@@ -147,6 +147,12 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
             f"shard got {env!r:.80}; only native environments, made by vectorize, can be divided."
             "  Use a Scheme with collection=remote(n), which makes environments for each worker."
         )
+    if train.curriculum is not None:
+        raise TrainingError(
+            f"shard got a training program with {type(train.curriculum).__name__}; a curriculum has"
+            " one buffer of levels for all instances.  Divide the environments instead:"
+            " vectorize(env, num_envs, mesh=mesh)."
+        )
     if env.num_envs % share:
         raise TrainingError(
             f"shard got num_envs={env.num_envs} for {share} devices.  Choose a multiple of {share}."

@@ -33,6 +33,8 @@ from jaxenvs.training.collection import (
     sum_ended_episodes,
     summarize_rows,
 )
+from jaxenvs.training.curricula.curriculum import Curriculum
+from jaxenvs.training.curricula.scores import LevelSteps
 from jaxenvs.training.evaluation import evaluation_metrics
 from jaxenvs.training.numpy_policy import run_module, write_module
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
@@ -161,6 +163,7 @@ class Train:
     evaluation_episodes: int = struct.static(20)
     evaluation_env: VectorEnv | None = None
     last_update: Any = None  # int32[], the update at which rates reach 0; None: `num_updates`
+    curriculum: Curriculum | None = None  # which levels are played; None for those of `env`
 
     @property
     def context(self) -> TrainContext:
@@ -222,6 +225,10 @@ class Train:
             return_statistics=return_statistics,
             recent_episodes=no_recent_episodes(self.log_info),
         )
+        if self.curriculum is not None:
+            env: Any = self.env
+            state = self.curriculum.init(env.env, env.num_envs)
+            learner_state = learner_state.replace(curriculum=state)
         if isinstance(self.storage, ReplayStorage):
             learner_state = learner_state.replace(
                 storage=self.storage.init(self._transition_shapes(learner_state))
@@ -235,6 +242,8 @@ class Train:
         `on_update` and the progress bar belong to `train(key)` and `resume`; `resume(state, 1)` is
         an update with all of them.
         """
+        if self.curriculum is not None:
+            return self._update_in_levels(self.curriculum, learner_state)
         key, collect_key, learn_key = jax.random.split(prng.as_fast_key(learner_state.key), 3)
         collector, unroll = self.collect(
             BehaviorPolicy.of(learner_state), learner_state.collector, self._device_key(collect_key)
@@ -255,13 +264,55 @@ class Train:
 
         return prng.call_with_fast_key(act, key)
 
-    def learn(
-        self, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    def _update_in_levels(
+        self, curriculum: Curriculum, learner_state: LearnerState
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Learns from the concatenated unrolls of all collectors. Returns the state and metrics."""
+        """Does the same as `update` in the levels that the curriculum draws."""
+        env: Any = self.env
+        key, *keys = jax.random.split(prng.as_fast_key(learner_state.key), 5)
+        draw_key, reset_key, collect_key, learn_key = map(self._device_key, keys)
+        state, draw = curriculum.sample(
+            env.env, learner_state.curriculum, prng.as_standard_keys(draw_key), env.num_envs
+        )
+        program = self.replace(env=env.at_levels(draw.levels))
+        collector, unroll = program.collect(
+            BehaviorPolicy.of(learner_state), program.init_collector(reset_key), collect_key
+        )
+        algorithm: Any = self.algorithm  # an `OnPolicyAlgorithm`
+        _, batch = algorithm.estimate(self.context, learner_state, unroll)
+        steps = LevelSteps(
+            reward=unroll.transition.reward,
+            done=unroll.transition.done,
+            value=batch.value,
+            advantage=batch.advantage,
+        )
+        state = curriculum.update(state, draw, steps)
+        learner_state = learner_state.replace(collector=collector, curriculum=state)
+        learner_state, metrics = self.learn(learner_state, unroll, learn_key, draw.learns)
+        learner_state = learner_state.replace(key=prng.as_standard_keys(key))
+        return learner_state, {**metrics, **curriculum.metrics(state)}
+
+    def learn(
+        self,
+        learner_state: LearnerState,
+        unroll: Unroll,
+        key: chex.PRNGKey,
+        when: jax.Array | None = None,
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """Learns from the concatenated unrolls of all collectors. Returns the state and metrics.
+
+        Where `when`, bool[], is false, it learns nothing, and losses are NaN.
+        """
 
         def take(key: chex.PRNGKey) -> tuple[LearnerState, dict[str, jax.Array]]:
-            return self.algorithm.learn(self.context, learner_state, unroll, key)
+            def learn() -> tuple[LearnerState, dict[str, jax.Array]]:
+                return self.algorithm.learn(self.context, learner_state, unroll, key)
+
+            if when is None:
+                return learn()
+            _, losses = jax.eval_shape(learn)
+            nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), losses)
+            return loops.cond(when, learn, lambda: (learner_state, nothing))
 
         learner_state, losses = prng.call_with_fast_key(take, key)
         recent, episodes = add_episodes(

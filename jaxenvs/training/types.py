@@ -97,6 +97,7 @@ class LearnerState(_Replaceable):
     observation_statistics: RunningStatistics | None  # None: observations are not normalized
     return_statistics: RunningStatistics | None  # None: rewards are not normalized
     recent_episodes: jax.Array  # float32[3 + I, K], see `collection.add_episodes`
+    curriculum: Any = ()  # the state of a curriculum, or () without one
 
     @property
     def params(self) -> dict[str, Any]:

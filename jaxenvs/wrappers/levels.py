@@ -202,6 +202,24 @@ class RandomizeParameters(Wrapper[RandomizedState]):
         inner, timestep = self._env(state.parameters).step(state.inner, action, key)
         return RandomizedState(inner=inner, parameters=state.parameters), timestep
 
+    def mutate(self, level: RandomizedLevel, key: chex.PRNGKey) -> RandomizedLevel:
+        """Returns a level with slightly different parameters, for curricula such as ACCEL.
+
+        Each parameter moves by a normal step of a tenth of its range, an integer by at least 1,
+        and stays in the range. The rest of the level stays as it is.
+        """
+        parameters = {}
+        for i, (name, (low, high)) in enumerate(sorted(self.ranges.items())):
+            value = level.parameters[name]
+            step = jax.random.normal(jax.random.fold_in(key, i), value.shape, jnp.float32)
+            step = step * (jnp.asarray(high, jnp.float32) - jnp.asarray(low, jnp.float32)) / 10
+            if jnp.issubdtype(value.dtype, np.integer):
+                step = jnp.where(step > 0, jnp.ceil(step), jnp.floor(step))
+            moved = (value + step.astype(value.dtype)).astype(value.dtype)
+            bounds = (jnp.asarray(bound, value.dtype) for bound in (low, high))
+            parameters[name] = jnp.clip(moved, *bounds)
+        return RandomizedLevel(parameters=parameters, level=level.level)
+
     def render(self, state: RandomizedState) -> jax.Array:
         return self._env(state.parameters).render(state.inner)
 
