@@ -16,6 +16,7 @@ import numpy as np
 from jaxenvs import loops, prng
 from jaxenvs.errors import JaxenvsError, RandomKeyError, StateError, describe
 from jaxenvs.spaces.validation import check_action
+from jaxenvs.timestep import Start
 
 
 class _Calls(threading.local):
@@ -50,6 +51,18 @@ def checked_reset(method: Callable[..., Any]) -> Callable[..., Any]:
             return loops.vary_like(method(self, key, *others, **options), (self, key))
 
     return reset
+
+
+def accepts_starts_and_keys(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method `reset_to` of an environment, which accepts `Start`s and keys as well."""
+
+    @functools.wraps(method)
+    def reset_to(self: Any, level: Any) -> Any:
+        if isinstance(level, Start):
+            return level.state, level.first
+        return method(self, self.level(level) if prng.shape_of_keys(level) == () else level)
+
+    return reset_to
 
 
 def checked_step(method: Callable[..., Any]) -> Callable[..., Any]:

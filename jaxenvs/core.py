@@ -17,7 +17,12 @@ import jax
 import numpy as np
 
 from jaxenvs import prng, struct
-from jaxenvs.calls import checked_reset, checked_step, without_checks
+from jaxenvs.calls import (
+    accepts_starts_and_keys,
+    checked_reset,
+    checked_step,
+    without_checks,
+)
 from jaxenvs.errors import RenderError, UnknownParameterError, WrapperError
 from jaxenvs.parameters import Parameterized
 from jaxenvs.spaces import Space
@@ -46,7 +51,12 @@ class Environment(Parameterized, abc.ABC, Generic[S]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         struct.pytree_dataclass(cls)
-        for name, checked in (("reset", checked_reset), ("step", checked_step)):
+        methods = {
+            "reset": checked_reset,
+            "reset_to": accepts_starts_and_keys,
+            "step": checked_step,
+        }
+        for name, checked in methods.items():
             if inspect.isfunction(method := vars(cls).get(name)):
                 setattr(cls, name, checked(method))
 
@@ -80,7 +90,10 @@ class Environment(Parameterized, abc.ABC, Generic[S]):
         return key
 
     def reset_to(self, level: Any) -> tuple[S, TimeStep]:
-        """Starts an episode in `level`: what `level(key)` returns, a key, or a `Start`."""
+        """Starts an episode in `level`: what `level(key)` returns, a key, or a `Start`.
+
+        A method that overrides this one gets only what `level` returns.
+        """
         if isinstance(level, Start):
             return level.state, level.first
         return self.reset(level)
@@ -170,8 +183,8 @@ class Wrapper(Environment[S]):
         return self.env.level(key)
 
     def reset_to(self, level: Any) -> tuple[S, TimeStep]:
-        if isinstance(level, Start) or prng.shape_of_keys(level) is not None:
-            return super().reset_to(level)
+        if prng.shape_of_keys(level) is not None:
+            return self.reset(level)
         no_key: Any = None
         with without_checks():
             return struct.replace(self, env=FixedLevel(self.env, level)).reset(no_key)

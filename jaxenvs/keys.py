@@ -26,6 +26,7 @@ _RESET = 0x52455345
 _STAGGER = 0x53544147
 _WRAPPER = 0x57524150
 _EVALUATION = 0x4556414C
+_TRIAL = 0x54524941
 
 
 def instance_keys(key: chex.PRNGKey, indices: jax.Array) -> chex.PRNGKey:
@@ -60,6 +61,11 @@ def wrapper_key(key: chex.PRNGKey, depth: int) -> chex.PRNGKey:
         depth: the number of wrappers inside this one that use keys too.
     """
     return prng.derive(key, _WRAPPER, depth)
+
+
+def trial_key(key: chex.PRNGKey) -> chex.PRNGKey:
+    """Returns the key for what changes between two episodes of a trial, in a step with `key`."""
+    return prng.derive(key, _TRIAL)
 
 
 def evaluation_key(key: chex.PRNGKey, index: Any) -> chex.PRNGKey:

@@ -30,3 +30,4 @@ from jaxenvs.wrappers.transform_observation import FilterObservation as FilterOb
 from jaxenvs.wrappers.transform_observation import FlattenObservation as FlattenObservation
 from jaxenvs.wrappers.transform_observation import RescaleObservation as RescaleObservation
 from jaxenvs.wrappers.transform_observation import TransformObservation as TransformObservation
+from jaxenvs.wrappers.trials import Trials as Trials

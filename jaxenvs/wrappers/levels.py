@@ -13,7 +13,6 @@ from jaxenvs.core import TimeStep, Wrapper
 from jaxenvs.errors import WrapperError, check_parameters, describe
 from jaxenvs.parameters import is_static_parameter
 from jaxenvs.struct import is_traced
-from jaxenvs.timestep import Start
 
 
 @chex.dataclass(frozen=True)
@@ -87,8 +86,6 @@ class Levels(Wrapper[LevelsState]):
         return self.reset_to(self.level(key))
 
     def reset_to(self, level: Any) -> tuple[LevelsState, TimeStep]:
-        if isinstance(level, Start) or prng.shape_of_keys(level) is not None:
-            return super().reset_to(level)
         index = jnp.asarray(level, jnp.int32)
         chosen = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.levels)
         return self._with_index(*self.env.reset_to(chosen), index)
@@ -191,8 +188,6 @@ class RandomizeParameters(Wrapper[RandomizedState]):
         return self.reset_to(self.level(key))
 
     def reset_to(self, level: Any) -> tuple[RandomizedState, TimeStep]:
-        if not isinstance(level, RandomizedLevel):
-            return super().reset_to(level)
         inner, timestep = self._env(level.parameters).reset_to(level.level)
         return RandomizedState(inner=inner, parameters=level.parameters), timestep
 
@@ -219,6 +214,10 @@ class RandomizeParameters(Wrapper[RandomizedState]):
             bounds = (jnp.asarray(bound, value.dtype) for bound in (low, high))
             parameters[name] = jnp.clip(moved, *bounds)
         return RandomizedLevel(parameters=parameters, level=level.level)
+
+    def redraw(self, level: RandomizedLevel, key: chex.PRNGKey) -> RandomizedLevel:
+        """Returns another start with the same parameters, for `Trials`."""
+        return RandomizedLevel(parameters=level.parameters, level=self.env.level(key))
 
     def render(self, state: RandomizedState) -> jax.Array:
         return self._env(state.parameters).render(state.inner)

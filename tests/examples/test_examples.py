@@ -105,3 +105,9 @@ def test_overlap(capsys):
 def test_every_example_has_a_test_and_says_how_to_run_it(path):
     assert path.stem in LEARNERS or f"test_{path.stem}" in globals()
     assert f"python examples/{path.name}" in path.read_text()
+
+
+def test_meta_bandit(capsys):
+    rewards = load("meta_bandit").main(arms=2, pulls=5, total_steps=40_960)
+    assert rewards.shape == (5,) and (abs(rewards - 0.5) < 0.25).all()
+    assert "sum: " in capsys.readouterr().out

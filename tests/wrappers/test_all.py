@@ -79,11 +79,13 @@ WRAPPERS = {
         wrappers.TransformObservation, third, spaces.Box(-1.0, 2.0, (3,))
     ),
     "TransformReward": lambda env: env.wrap(wrappers.TransformReward, third),
+    "Trials": lambda env: env.wrap(wrappers.Trials, 2),
 }
 
 # Chains of wrappers from the inside out, which together contain every wrapper. Those in the first
 # list of a chain need access to the instances of a batch; those in the second list do not.
 CHAINS = {
+    "trials": (["Trials"], []),
     "parts": (
         ["RandomizeParameters", "Levels", "TimeLimit"],
         ["TimeAwareObservation", "FilterObservation", "FlattenObservation"],
