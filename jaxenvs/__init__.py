@@ -38,17 +38,8 @@ _NAMES = {
 }
 _MODULES = (
     *("bridge", "core", "envs", "faces", "factory", "levels", "multi_agent", "numerics"),
-    *(
-        "prng",
-        "rendering",
-        "rollouts",
-        "spaces",
-        "struct",
-        "suites",
-        "testing",
-        "training",
-        "vector",
-    ),
+    *("prng", "rendering", "rollouts", "spaces", "statistics", "struct", "suites", "testing"),
+    *("training", "vector"),
     "wrappers",
 )
 
@@ -65,6 +56,7 @@ if _TYPE_CHECKING:
     from jaxenvs import rendering as rendering
     from jaxenvs import rollouts as rollouts
     from jaxenvs import spaces as spaces
+    from jaxenvs import statistics as statistics
     from jaxenvs import struct as struct
     from jaxenvs import suites as suites
     from jaxenvs import testing as testing

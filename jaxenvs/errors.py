@@ -116,6 +116,10 @@ class TrainingError(JaxenvsError, ValueError):
     """A training argument is invalid, or a training state cannot be restored."""
 
 
+class StatisticsError(JaxenvsError, ValueError):
+    """Scores do not have the expected axes, or an argument of a statistic is out of range."""
+
+
 class EnvironmentCheckError(JaxenvsError, AssertionError):
     """`check_env` found that an environment breaks the contract."""
 
