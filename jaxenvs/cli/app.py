@@ -97,6 +97,19 @@ examples:
   jaxenvs plot runs/acrobot -o acrobot.png
   jaxenvs plot runs/ppo/CartPole-v1 runs/dqn/CartPole-v1 -o compared.svg
   jaxenvs plot runs/acrobot --metric entropy -o entropy.png""",
+    "compare": """\
+Compare the final scores of runs: interquartile mean (IQM), mean, 95 % bootstrap intervals, and the
+probability that a run is better than one of the first group.
+
+Runs of an id are a group if only their seeds differ. Groups are named as by `plot`: by their
+algorithm and by settings that differ between its groups. A run's score is the last value of the
+metric. With --scale for every id, groups of the same name are also compared over all ids.
+
+examples:
+  jaxenvs compare runs/ppo/CartPole-v1 runs/dqn/CartPole-v1
+  jaxenvs compare runs --metric evaluation_return -o compared.png
+  jaxenvs compare runs --scale CartPole-v1=20,500 --scale Acrobot-v1=-500,-80
+  jaxenvs compare runs --json               for other programs""",
     "bsuite": """\
 Run an agent through the experiments of bsuite, the Behaviour Suite for Reinforcement Learning.
 
@@ -267,11 +280,18 @@ def _parser() -> argparse.ArgumentParser:
     _add_number(enjoy, "--episodes", default=1, help="episodes to play")
     _add_playing(enjoy)
 
+    compare = _command(commands, "compare", "compare", "compare the final scores of runs")
+    _add(compare, "runs")
+    _add(compare, "--metric")
+    scale = "scores of ID that become 0 and 1, to compare over several ids; can be repeated"
+    compare.add_argument("--scale", metavar="ID=LOW,HIGH", help=scale, **_REPEATED)
+    _add_file(compare, help="intervals and performance profiles, as .png, .svg or .pdf")
+    _add(compare, "--json")
+
     plot = _command(commands, "plot", "plot", "plot learning curves")
     _add(plot, "runs")
     _add_file(plot, required=True, help=".png, .svg or .pdf")
-    column = "a column of metrics.csv"
-    plot.add_argument("--metric", metavar="NAME", default="episode_return", help=column)
+    _add(plot, "--metric")
     plot.add_argument("--title", metavar="TEXT", help="(default: the ids)")
 
     bsuite = _command(commands, "bsuite", "bsuite", "run an agent through bsuite's experiments")
@@ -402,6 +422,11 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "NAME=VALUE",
         "help": "set a hyperparameter, or (actor|storage|scheme|env).NAME; can be repeated",
         **_REPEATED,
+    },
+    "--metric": {
+        "metavar": "NAME",
+        "default": "episode_return",
+        "help": "a column of metrics.csv",
     },
     "--seed": {"type": _seed, "metavar": "N", "default": 0, "help": "of everything random"},
     "--which": {

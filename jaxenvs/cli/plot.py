@@ -17,11 +17,11 @@ from jaxenvs.training.logs import STEP, read_metrics
 
 def run(options: argparse.Namespace) -> None:
     """Plots one curve for each configuration of the runs."""
-    _check_suffix(Path(options.output))
+    check_suffix(options.output)
     check_folder(options.output)
     groups = group_by_task(runs_in(options.runs))
     curves: dict[str, list[Curve]] = {
-        label: [_curve(each, options.metric) for each in group]
+        label: [curve(each, options.metric) for each in group]
         for label, group in zip(labels(groups), groups, strict=True)
     }
     tasks = {group[0].config.id for group in groups}
@@ -88,7 +88,12 @@ def _common_folder(group: Sequence[Run]) -> str:
     return f"{folder if len(group) == 1 else folder.parent}"
 
 
-def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
+def curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the steps and the values of a metric, [T] each.
+
+    Raises:
+        TrainingError: there are no rows yet, or there is no such metric.
+    """
     metrics = read_metrics(run.folder)
     if not metrics[STEP].size:
         raise TrainingError(
@@ -103,11 +108,14 @@ def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
     return metrics[STEP], metrics[metric]
 
 
-def _check_suffix(path: Path) -> None:
+def check_suffix(name: str) -> None:
     """Raises RenderError for a file format that matplotlib cannot write."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         raise missing_extra("Drawing curves", "matplotlib", "render") from error
-    if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
-        raise RenderError(f'"{path.name}" must end in .png, .svg or .pdf, for the format.')
+    if (
+        Path(name).suffix.lower().removeprefix(".")
+        not in FigureCanvasBase.get_supported_filetypes()
+    ):
+        raise RenderError(f'"{Path(name).name}" must end in .png, .svg or .pdf, for the format.')

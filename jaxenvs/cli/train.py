@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxenvs import statistics
 from jaxenvs.cli._console import console
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
@@ -319,15 +320,16 @@ def _print_summary(folder: Path, runs: Sequence[Run], threshold: float | None) -
     """Prints the results and plots the learning curve."""
     config, out = runs[0].config, console()
     metrics = [read_metrics(run.folder) for run in runs]
-    last = [last_return(each) for each in metrics]
+    last = np.array([x for x in map(last_return, metrics) if not np.isnan(x)])
     spread = ""
-    if len(runs) > 1:
-        low, high = np.nanquantile(last, (0.25, 0.75))
-        spread = f" (median of {len(runs)} seeds, quartiles {low:.1f} and {high:.1f})"
-    if np.isnan(last).all():
-        out.print("No episode finished.")
+    if last.size > 1:
+        low, high = statistics.bootstrap_interval(statistics.iqm, last, jax.random.key(0))
+        spread = f" (IQM of {last.size} seeds, 95 % interval {low:.1f} to {high:.1f})"
+    if last.size:
+        returned = f"{statistics.iqm(last):.1f}{spread}"
+        out.print(f"Mean return of the last {WINDOW} episodes: {returned}")
     else:
-        out.print(f"Mean return of the last {WINDOW} episodes: {np.nanmedian(last):.1f}{spread}")
+        out.print("No episode finished.")
     best = [best_return(each) for each in metrics]
     if max(best) > -np.inf:
         middle = np.median(best)

@@ -102,6 +102,47 @@ def quartiles(seeds: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
     return grid, np.nanquantile(np.stack(values), (0.25, 0.5, 0.75), axis=0)
 
 
+def write_comparison(
+    path: str | Path, panels: Mapping[str, Mapping[str, tuple[Any, Any]]], *, xlabel: str
+) -> Path:
+    """Plots intervals and performance profiles of groups of runs, a row of two panels per title.
+
+    Args:
+        path: a .png, .svg or .pdf file; missing folders are created.
+        panels: maps titles to groups, and names of groups for the legend to a pair: a statistic
+            with its interval, (point, low, high), where NaN ends are not drawn; and a profile with
+            its band, (thresholds, fractions, low, high), [T] each.
+        xlabel: the label of scores.
+
+    Returns:
+        `path`, as a `Path`.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure = _new_figure("comparisons", (9, 3 * len(panels)))
+    rows = figure.subplots(len(panels), 2, squeeze=False)
+    for (left, right), (title, groups) in zip(rows, panels.items(), strict=True):
+        for i, (label, (interval, profile)) in enumerate(groups.items()):
+            point, *ends = interval
+            (line,) = left.plot(point, i, "o", markersize=5)
+            color = line.get_color()
+            left.plot(ends, [i, i], color=color, linewidth=3, alpha=0.4, solid_capstyle="butt")
+            thresholds, fractions, low, high = profile
+            right.step(thresholds, fractions, where="post", color=color, label=label)
+            right.fill_between(thresholds, low, high, step="post", color=color, alpha=0.2)
+        left.set_yticks(range(len(groups)), [*groups])
+        left.set(
+            title=title, xlabel=f"{xlabel}: IQM, 95 % interval", ylim=(len(groups) - 0.5, -0.5)
+        )
+        right.set(xlabel=f"{xlabel}: threshold", ylabel="fraction of runs above it", ylim=(0, 1.02))
+        right.legend(frameon=False)
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.3)
+    return _save(figure, path)
+
+
 def write_radar(
     path: str | Path, scores: Mapping[str, Mapping[str, float]], *, title: str = ""
 ) -> Path:

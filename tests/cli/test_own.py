@@ -148,6 +148,7 @@ def test_own_class_is_trained_and_its_run_known_to_every_command(capsys, here):
         ["train", "--resume", folder, "--total-steps", 640],
         ["eval", folder, "--episodes", 2],
         ["enjoy", folder, "--max-steps", 5],
+        ["compare", folder],
         ["plot", folder, "-o", "a.png"],
         ["render", "corridors:Corridor", "--checkpoint", folder, "-o", "a.gif", "--max-steps", 5],
         ["info", "corridors:Corridor"],

@@ -259,7 +259,7 @@ def test_playing_keeps_observation_wrappers_but_not_reward_ones(capsys, monkeypa
 def test_resume_of_several_finished_seeds_changes_nothing(capsys, seeds):
     before = (seeds / "seed_4" / "metrics.csv").read_text()
     status, printed = run(capsys, "train", "--resume", seeds)  # there is nothing left to do
-    assert status == 0 and "median of 2 seeds" in printed
+    assert status == 0 and "IQM of 2 seeds, 95 % interval" in printed
     assert (seeds / "seed_4" / "metrics.csv").read_text() == before
 
 
