@@ -128,14 +128,14 @@ examples:
   jaxenvs render CartPole-v1 -o random.gif
   jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/ppo/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
-    "tune": """\
+    "tune-pool": """\
 Measure every pool backend for N environments not written in JAX; backend="auto" then uses the
 fastest. The environments take random actions.
 
 examples:
-  jaxenvs tune gymnasium/CartPole-v1 --num-envs 64
-  jaxenvs tune gymnasium/Ant-v5 --num-envs 16 --batch-size 8
-  jaxenvs tune gymnasium/ALE/Pong-v5 --num-envs 16 --dry-run""",
+  jaxenvs tune-pool gymnasium/CartPole-v1 --num-envs 64
+  jaxenvs tune-pool gymnasium/Ant-v5 --num-envs 16 --batch-size 8
+  jaxenvs tune-pool gymnasium/ALE/Pong-v5 --num-envs 16 --dry-run""",
     "doctor": """\
 Show the installation: versions, devices, cores, memory, the native part of the host bridge,
 extras, environment variables. Exits with 2 if JAX does not start, or if a requested part is
@@ -317,7 +317,8 @@ def _parser() -> argparse.ArgumentParser:
     render.add_argument("--checkpoint", metavar="DIR", help=run)
     _add_playing(render)
 
-    tune = _command(commands, "tune", "tune", "find the fastest backend for hosted environments")
+    fastest = "find the fastest backend for hosted environments"
+    tune = _command(commands, "tune-pool", "tune_pool", fastest)
     _add(tune, "id")
     _add(tune, "--import")
     _add_number(tune, "--num-envs", default=16, help="environments")

@@ -1,4 +1,4 @@
-"""The choices of backend="auto", and the results that `jaxenvs tune` saves."""
+"""The choices of backend="auto", and the results that `jaxenvs tune-pool` saves."""
 
 import dataclasses
 import logging
@@ -101,7 +101,7 @@ def test_auto_uses_and_logs_the_tuned_result(caplog):
     save_tuned("CartPole-v1", 3, 3, BackendConfig("thread", 2))
     with caplog.at_level(logging.INFO, "jaxenvs"), jaxenvs.make_pool("CartPole-v1", 3) as pool:
         assert (pool.backend, pool.num_workers) == ("thread", 2)
-    assert "jaxenvs tune" in caplog.text
+    assert "jaxenvs tune-pool" in caplog.text
 
 
 WITH_CALLER = BackendConfig("process", 1, (1, 2), caller_steps=True)
@@ -170,7 +170,7 @@ def test_an_unpicklable_environment_uses_serial():
 
 
 def test_tune_command_shows_every_backend_and_saves_the_best(capsys, own_cache):
-    arguments = ["tune", "CartPole-v1", "--num-envs", "2", "--seconds", "0.01"]
+    arguments = ["tune-pool", "CartPole-v1", "--num-envs", "2", "--seconds", "0.01"]
     assert main([*arguments, "--dry-run"]) == 0
     row = r"^ *(serial|process|thread|asyncio) +(\S.*?)  "
     rows = re.findall(row, capsys.readouterr().out, re.MULTILINE)
@@ -192,9 +192,9 @@ def test_tune_command_shows_every_backend_and_saves_the_best(capsys, own_cache):
     ],
 )
 def test_tune_command_names_the_invalid_number(arguments, named, capsys):
-    assert main(["tune", "CartPole-v1", *arguments]) != 0
+    assert main(["tune-pool", "CartPole-v1", *arguments]) != 0
     printed = capsys.readouterr()
-    assert f"tune got {named}" in " ".join((printed.out + printed.err).split())
+    assert f"tune-pool got {named}" in " ".join((printed.out + printed.err).split())
 
 
 def test_config_str_names_backend_workers_and_caller():

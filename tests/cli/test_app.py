@@ -120,8 +120,8 @@ def test_mistakes_are_told_in_a_line_and_exit_with_2(
 @pytest.mark.parametrize(
     "command",
     [
-        *("list", "info", "train", "eval", "enjoy", "compare", "plot", "bsuite", "render", "tune"),
-        "doctor",
+        *("list", "info", "train", "eval", "enjoy", "compare", "plot", "bsuite", "render"),
+        *("tune-pool", "doctor"),
     ],
 )
 def test_the_help_of_each_command_shows_examples(capsys, command):

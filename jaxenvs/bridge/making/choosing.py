@@ -2,7 +2,7 @@
 
 A worker steps an environment of its own for a moment, and answers a few empty messages. From the
 duration of a step and of an answer follows a backend, which is used if it is predicted to be faster
-than the caller alone. `jaxenvs tune` measures whole pools instead, and its results come first.
+than the caller alone. `jaxenvs tune-pool` measures whole pools instead, and its results come first.
 """
 
 import dataclasses
@@ -129,14 +129,14 @@ def chosen_backend(
 
     Args:
         env_fns: one function for each environment.
-        name: the name of the environments, under which `jaxenvs tune` saves results.
+        name: the name of the environments, under which `jaxenvs tune-pool` saves results.
         batch_size, backend, may_share, may_serve: see `choose`.
 
     Raises:
         PoolError, EnvFailure: as raised by the backend.
     """
     count = len(env_fns)
-    config, why = load_tuned(name, count, batch_size), "`jaxenvs tune` measured it as fastest"
+    config, why = load_tuned(name, count, batch_size), "`jaxenvs tune-pool` measured it as fastest"
     if config is None or not (
         backend in ("auto", config.backend)
         and (config.backend != "process" or is_there(POOL))

@@ -86,7 +86,7 @@ def make_pool(
             "ray": by actors of a Ray cluster.
             "native": `env` makes a vectorized environment, which is driven directly.
             "auto": chosen by the duration of a step, which is measured on an environment made for
-            this and closed again. If `jaxenvs tune` has saved a result for these environments,
+            this and closed again. If `jaxenvs tune-pool` has saved a result for these environments,
             that is used without measuring.
         seed: the seed of the first reset: environment i is seeded with `seed + i`; or a sequence
             with one seed for each environment.

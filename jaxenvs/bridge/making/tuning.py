@@ -1,4 +1,4 @@
-"""The results of `jaxenvs tune`: its measurement of a pool, and the file that "auto" reads."""
+"""The results of `jaxenvs tune-pool`: its measurement of a pool, and the file that "auto" reads."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ def _key(name: str, num_envs: int, batch_size: int) -> str:
 
 
 def load_tuned(name: str, num_envs: int, batch_size: int) -> BackendConfig | None:
-    """Returns the result that `jaxenvs tune` saved for these environments on this machine."""
+    """Returns the result that `jaxenvs tune-pool` saved for these environments on this machine."""
     try:
         entry = json.loads(_file().read_text())[_key(name, num_envs, batch_size)]
         bounds = entry.pop("bounds")

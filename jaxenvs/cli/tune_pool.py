@@ -1,4 +1,4 @@
-"""`jaxenvs tune`: measures every backend for environments that are not written in JAX."""
+"""`jaxenvs tune-pool`: measures every backend for environments that are not written in JAX."""
 
 import argparse
 from typing import Any
@@ -16,17 +16,18 @@ def run(options: argparse.Namespace) -> None:
     """Prints a table of all measurements and saves the fastest."""
     num_envs, batch_size = options.num_envs, options.batch_size
     if num_envs < 1:
-        raise PoolError(f"tune got --num-envs {num_envs}; expected a positive integer.")
+        raise PoolError(f"tune-pool got --num-envs {num_envs}; expected a positive integer.")
     if batch_size is None:
         batch_size = num_envs
     if not 1 <= batch_size <= num_envs:
         raise PoolError(
-            f"tune got --batch-size {batch_size} for --num-envs {num_envs}; expected an integer"
-            f" from 1 to {num_envs}."
+            f"tune-pool got --batch-size {batch_size} for --num-envs {num_envs}; expected an"
+            f" integer from 1 to {num_envs}."
         )
     if not 0 <= options.seconds < float("inf"):
         raise PoolError(
-            f"tune got --seconds {options.seconds:g}; expected a number of seconds, at least 0."
+            f"tune-pool got --seconds {options.seconds:g}; expected a number of seconds, at least"
+            " 0."
         )
     rows: dict[Any, tuple[BackendConfig, str]] = {}  # one for each way to divide the environments
     for backend, workers in _candidates(num_envs):
