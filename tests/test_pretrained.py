@@ -4,6 +4,8 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -170,6 +172,14 @@ def test_a_policy_is_downloaded_once_and_checked(release):
         jaxenvs.load_policy(ID)
 
 
+def test_a_release_has_the_files_that_are_downloaded():
+    root = Path(__file__).resolve().parents[1]
+    urls = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    assert f"{urls['Source']}/releases/download" == pretrained.RELEASES
+    workflow = (root / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    assert "gh release create" in workflow and " policies/*.npz" in workflow
+
+
 def test_a_changed_file_in_a_clone_is_refused(release):
     pretrained.FOLDER.mkdir()
     (pretrained.FOLDER / INDEX[ID]["file"]).write_bytes(b"changed")
@@ -184,3 +194,5 @@ def test_command_line_plays_pretrained_policies(capsys, tmp_path, monkeypatch):
     assert main(["eval", ID, "--episodes", "3"]) == 0
     printed = capsys.readouterr().out
     assert "return 5.0" in printed and "500.0" in printed
+    assert main(["eval", ID, "--which", "best"]) == 2
+    assert "Omit --which" in capsys.readouterr().err

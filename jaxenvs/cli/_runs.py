@@ -93,8 +93,16 @@ class PretrainedRun(Run):
     file: PolicyFile
 
     def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
-        """Returns the policy; there is only one."""
-        del which
+        """Returns the policy; there is only one.
+
+        Raises:
+            TrainingError: `which` is not "latest".
+        """
+        if which != "latest":
+            raise TrainingError(
+                f'got --which {which} for the pretrained policy "{self.folder}", which is the only'
+                " one.  Omit --which, or name the folder of a run."
+            )
         return self.file.policy(train)
 
 
