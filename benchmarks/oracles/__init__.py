@@ -55,7 +55,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "minigrid": (
         "minigrid",
         "BlockedUnlockPickup Crossing DistShift DoorKey DynamicObstacles Empty Fetch FourRooms"
-        " GoToDoor GoToObject KeyCorridor LavaGap LockedRoom Memory MultiRoom ObstructedMaze"
+        " GoToDoor GoToObject KeyCorridor LavaGap LockedRoom Maze Memory MultiRoom ObstructedMaze"
         " ObstructedMazeDoor Playground PutNear RedBlueDoors Unlock UnlockPickup",
     ),
     "mujoco": (

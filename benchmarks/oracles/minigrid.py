@@ -11,13 +11,14 @@ from minigrid import envs
 from minigrid.core import world_object as objects
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from minigrid.core.grid import Grid
+from minigrid.core.mission import MissionSpace
 from minigrid.minigrid_env import MiniGridEnv
 
 from benchmarks.oracles import Oracle
 from benchmarks.oracles.minigrid_bot import Bot, Level, Objective
 from benchmarks.oracles.minigrid_parts import parts_of_levels
 from jaxenvs.core import Environment
-from jaxenvs.envs.minigrid import MiniGrid, MiniGridState, cells, missions
+from jaxenvs.envs.minigrid import Maze, MiniGrid, MiniGridState, cells, missions
 from jaxenvs.envs.minigrid.dynamic_obstacles import Obstacles
 from jaxenvs.envs.minigrid.go_to_door import GoTo
 from jaxenvs.envs.minigrid.level import DONE, DROP, PICK_UP, STEPS_X, STEPS_Y, TOGGLE
@@ -263,6 +264,29 @@ class LavaGapOracle(MiniGridOracle):
 
 class LockedRoomOracle(MiniGridOracle):
     env_type = envs.LockedRoomEnv
+
+
+class MazeEnv(MiniGridEnv):
+    """minigrid's rules in a maze: walls, then the agent, then the goal, as jaxued draws them."""
+
+    def __init__(self, size: int, num_walls: int) -> None:
+        self.num_walls = num_walls
+        super().__init__(MissionSpace(lambda: Maze.mission), grid_size=size, max_steps=250)
+
+    def _gen_grid(self, width: int, height: int) -> None:
+        self.grid = Grid(width, height)
+        self.grid.wall_rect(0, 0, width, height)
+        for _ in range(self.num_walls):
+            x, y = self._rand_int(1, width - 1), self._rand_int(1, height - 1)
+            self.put_obj(objects.Wall(), x, y)
+        self.place_agent()
+        self.place_obj(objects.Goal())
+
+
+class MazeOracle(MiniGridOracle):
+    note = "with levels drawn as in jaxued"
+    env_type = MazeEnv
+    variants = ({"size": 7, "num_walls": 9, "see_through_walls": False, "agent_view_size": 7},)
 
 
 class MultiRoomOracle(MiniGridOracle):

@@ -1,4 +1,4 @@
-"""The ids of minigrid, under its names and with its time limits."""
+"""The ids of minigrid, under its names and with its time limits, and a maze with its rules."""
 
 from typing import Any
 
@@ -106,3 +106,13 @@ for _name, _room, _quarters, _visited in (
             *(f"ObstructedMaze-{_name}-v{_version}", _MAZE, 144 * _visited),
             **{**_kwargs, "keys_last": _version == 1},
         )
+
+# Not an id of minigrid. Papers name its size without the outer walls.
+register(
+    "MiniGrid-Maze-13x13-v0",
+    "jaxenvs.envs.minigrid.maze:Maze",
+    family="minigrid",
+    time_limit=250,
+    source="M. Dennis et al., 2020",
+    compared_with="minigrid",
+)

@@ -21,6 +21,8 @@ from jaxenvs.envs.minigrid.level import MiniGrid as MiniGrid
 from jaxenvs.envs.minigrid.level import MiniGridState as MiniGridState
 from jaxenvs.envs.minigrid.level import SquareGrid as SquareGrid
 from jaxenvs.envs.minigrid.locked_room import LockedRoom as LockedRoom
+from jaxenvs.envs.minigrid.maze import Maze as Maze
+from jaxenvs.envs.minigrid.maze import MazeLevel as MazeLevel
 from jaxenvs.envs.minigrid.memory import Memory as Memory
 from jaxenvs.envs.minigrid.missions import decode_mission as decode_mission
 from jaxenvs.envs.minigrid.multi_room import MultiRoom as MultiRoom
