@@ -19,6 +19,7 @@ IDS = sorted(
 
 # The levels of these families differ in how they draw a grid; steps are those of their base class.
 LEVELS = ("minigrid", "babyai")
+OWN_LEVELS = {"MiniGrid-Maze-13x13-v0"}  # with minigrid's rules, but none of its ids
 EXAMPLES_OF_LEVELS = (
     "BabyAI-GoToLocalS5N2-v0",  # draws again until all objects can be reached
     "MiniGrid-DoorKey-5x5-v0",

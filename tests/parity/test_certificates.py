@@ -17,6 +17,7 @@ QUICK_LEVELS = (
     "MiniGrid-Dynamic-Obstacles-5x5-v0",
     "MiniGrid-Empty-Random-5x5-v0",
     "MiniGrid-KeyCorridorS3R1-v0",
+    "MiniGrid-Maze-13x13-v0",
     "MiniGrid-PutNear-6x6-N2-v0",
 )
 

@@ -10,6 +10,7 @@ import jaxenvs
 from benchmarks import certify
 from benchmarks.oracles import oracle_for
 from jaxenvs.envs.minigrid import GoToDoor, cells, level, view
+from tests.ids import OWN_LEVELS
 
 minigrid = pytest.importorskip("minigrid")
 
@@ -17,7 +18,6 @@ from benchmarks.oracles.minigrid import to_object  # noqa: E402
 from benchmarks.oracles.minigrid_bot import is_solvable  # noqa: E402
 
 IDS = [id for id in jaxenvs.registry if id.startswith("MiniGrid-")]
-OWN = {"MiniGrid-Maze-13x13-v0"}  # with minigrid's rules, but none of its ids
 QUICK = {
     "MiniGrid-BlockedUnlockPickup-v0",
     "MiniGrid-KeyCorridorS3R3-v0",
@@ -36,7 +36,7 @@ NOT_HERE = {  # ids of minigrid that this package does not have, and the reasons
 # maze are anywhere.
 UNSOLVABLE = [
     *(f"MiniGrid-ObstructedMaze-{name}-v0" for name in ("2Dlhb", "1Q", "2Q", "Full")),
-    *OWN,
+    *OWN_LEVELS,
 ]
 
 
@@ -71,11 +71,11 @@ def reference_boards(oracle, number):
 
 def test_all_ids_of_minigrid_are_here():
     theirs = {id for id in gymnasium.registry if id.startswith("MiniGrid-")}
-    assert theirs - NOT_HERE.keys() == set(IDS) - OWN
+    assert theirs - NOT_HERE.keys() == set(IDS) - OWN_LEVELS
     assert theirs >= NOT_HERE.keys()
 
 
-@pytest.mark.parametrize("id", sorted({*IDS} - OWN))
+@pytest.mark.parametrize("id", sorted({*IDS} - OWN_LEVELS))
 def test_an_id_has_the_parameters_of_minigrid(id):
     env, oracle = make(id)
     theirs = gymnasium.make(id).unwrapped
