@@ -144,12 +144,14 @@ class Maze(SquareGrid):
         rng = RandomStream(words[:3])
         agent = rng.cell(~walls)
         goal = rng.cell(~walls & ~at(walls, agent))
-        return MazeLevel(
+        level = MazeLevel(
             walls=walls,
             goal=jnp.stack(goal),
             agent=jnp.stack(agent),
             direction=rng.integer(0, 4),
         )
+        # Without the barrier, XLA draws walls again for each of their uses.
+        return jax.lax.optimization_barrier(level)
 
     def reset_to(self, level: Any) -> tuple[MiniGridState, TimeStep]:
         """Starts an episode in a `MazeLevel`, in the level of a key, or in a `Start`.
