@@ -164,7 +164,7 @@ OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
     *("Box2D", "ale-py", "ale_py", "cv2", "dm_control", "dm-control", "envpool", "gym", "minigrid"),
     *("gymnasium_robotics", "gymnasium-robotics", "mujoco", "mujoco-mjx"),
-    *("jax2onnx", "mctx", "pettingzoo", "ray", "vizdoom"),
+    *("jax2onnx", "mctx", "minari", "pettingzoo", "ray", "vizdoom"),
     *("stoa", "stoa-env", "envelope", "jax-envelope"),
     *("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid"),
 )
@@ -239,6 +239,7 @@ def run_snippets(tmp_path, monkeypatch, own_registry):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))  # otherwise Stable-Baselines3 writes to /tmp
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield run
 

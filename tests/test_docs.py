@@ -79,6 +79,7 @@ def names():
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
 def test_the_examples_of_a_module_are_true(module, names, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     try:
         imported = importlib.import_module(module)
     except MissingExtraError as error:

@@ -16,6 +16,7 @@ def test_missing_torch_raises_an_error_that_names_the_extra(monkeypatch):
 @pytest.mark.parametrize(
     ("module", "package", "extra"),
     [
+        ("faces.minari", "minari", "minari"),
         ("faces.stable_baselines3", "stable_baselines3", "sb3"),
         ("faces.tianshou", "tianshou", "tianshou"),
         ("faces.stoa", "stoa", "stoa"),
