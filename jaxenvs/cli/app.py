@@ -26,6 +26,7 @@ examples:
   jaxenvs eval runs/ppo/CartPole-v1         evaluate the policy
   jaxenvs enjoy runs/ppo/CartPole-v1        watch the policy
   jaxenvs render Pendulum-v1 -o swing.gif   render random actions
+  jaxenvs play MiniGrid-DoorKey-5x5-v0      play with the keyboard
   jaxenvs train --help                      help for a command""",
     "list": """\
 List the environments.
@@ -90,6 +91,15 @@ examples:
   jaxenvs enjoy runs/ppo/CartPole-v1        writes episode.gif to the run's folder
   jaxenvs enjoy runs/ppo/CartPole-v1 -o balance.mp4 --episodes 3
   jaxenvs enjoy runs/acrobot/seed_2 --window""",
+    "play": """\
+Play an environment with the keyboard, in a window, and record it as a Minari data set.
+
+Time passes while no key is held, unless every action needs a key.
+
+examples:
+  jaxenvs play CartPole-v1
+  jaxenvs play MiniGrid-DoorKey-5x5-v0 --keys     show the keys and exit
+  jaxenvs play MinAtar/Breakout-v1 --fps 5 --record minatar/human-v0""",
     "plot": """\
 Plot learning curves: median and quartiles of the runs of each configuration.
 
@@ -279,6 +289,16 @@ def _parser() -> argparse.ArgumentParser:
     enjoy.add_argument("--window", action="store_true", help="show it on the screen instead")
     _add_number(enjoy, "--episodes", default=1, help="episodes to play")
     _add_playing(enjoy)
+
+    play = _command(commands, "play", "play", "play with the keyboard")
+    _add(play, "id")
+    _add(play, "--import")
+    record = "the name of a new Minari data set, such as cartpole/human-v0"
+    play.add_argument("--record", metavar="NAME", help=record)
+    play.add_argument("--keys", action="store_true", help="show the keys and exit")
+    fps = "steps per second (default: 15 for Atari, 10 for MinAtar, else 30)"
+    play.add_argument("--fps", type=float, metavar="N", help=fps)
+    _add(play, "--seed")
 
     compare = _command(commands, "compare", "compare", "compare the final scores of runs")
     _add(compare, "runs")

@@ -1,7 +1,7 @@
 """A window on the screen that shows frames."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,24 @@ class Window:
             pygame.display.init()
             pygame.display.set_caption("jaxenvs")
             self._screen = pygame.display.set_mode(size)
+            pygame.key.set_repeat(300, 100)  # milliseconds
         surface = pygame.surfarray.make_surface(np.swapaxes(frame, 0, 1))
         self._screen.blit(surface, (0, 0))
         pygame.event.pump()
         self._clock.tick(self._fps)
         pygame.display.flip()
+
+    def read_keys(self) -> Iterator[tuple[str, bool]]:
+        """Yields pygame's names of the keys pressed (True) and released since the last call.
+
+        A held key is pressed again and again. To close the window is to press "escape".
+        """
+        pygame = self._pygame
+        for event in pygame.event.get((pygame.KEYDOWN, pygame.KEYUP, pygame.QUIT)):
+            if event.type == pygame.QUIT:
+                yield "escape", True
+            else:
+                yield pygame.key.name(event.key), event.type == pygame.KEYDOWN
 
     def close(self) -> None:
         """Closes the window."""
