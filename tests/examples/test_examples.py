@@ -95,6 +95,28 @@ def test_dqn_dm_env(capsys):
     assert f"returned {mean:.1f}" in capsys.readouterr().out
 
 
+def test_offline_iql(capsys):
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        before, after = load("offline_iql").main(num_updates=1_500, num_steps=500)
+    assert 20 < before < 25 and after > 2 * before
+    assert "32,000 steps: mean return of the data" in capsys.readouterr().out
+
+
+@pytest.mark.interop
+def test_offline_iql_of_a_minari_data_set(monkeypatch, tmp_path):
+    pytest.importorskip("minari")
+    from jaxenvs.faces.minari import to_minari
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    envs = jaxenvs.make_vec("CartPole-v1", 4)
+    result = jaxenvs.rollout(envs, None, 200, jax.random.key(0))
+    dataset = to_minari(result.trajectory, envs, "cartpole/random-v0", unfinished="drop")
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        before, _ = load("offline_iql").main("cartpole/random-v0", num_updates=10)
+    assert before == pytest.approx(dataset.total_steps / dataset.total_episodes)
+    assert before == pytest.approx(float(result.statistics["return_mean"]))
+
+
 def test_overlap(capsys):
     found = load("overlap").main(num_envs=2, milliseconds=5.0, num_steps=10, waits=True)
     assert found["learn_while_stepping"] < found["step_then_learn"]
