@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import itertools
 import re
+import string
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ KEYS = {
     "pick up": ("tab", "page up"),
     "drop": ("left shift", "page down"),
     "done": ("return",),
-    **{f"action {number}": (f"{number}",) for number in range(10)},
+    **{f"action {i}": (key,) for i, key in enumerate(string.digits + string.ascii_lowercase)},
     "new episode": ("backspace",),
     "quit": ("escape",),
 }
@@ -103,7 +104,7 @@ def controls_of(id: str, env: gymnasium.Env) -> Controls:
     space = env.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
         actions = [_WORD.findall(name.lower()) for name in _names_of_actions(id, env)]
-        if len(actions) != space.n and space.n <= 10:
+        if len(actions) != space.n and f"action {space.n - 1}" in KEYS:
             actions = [[f"action {number}"] for number in range(space.n)]
         if len(actions) == space.n:
             return {frozenset(words): space.start + i for i, words in enumerate(actions)}
@@ -112,7 +113,7 @@ def controls_of(id: str, env: gymnasium.Env) -> Controls:
         return _controls_of_box(space, main_engine_first="LunarLander" in id)
     raise ParameterError(
         f"play got {id}, whose actions are {space}; there are keys for actions with names, for up"
-        " to 10 without, and for a bounded Box of one or two numbers.  Gymnasium's `play` takes an"
+        " to 36 without, and for a bounded Box of one or two numbers.  Gymnasium's `play` takes an"
         " environment from make_gym, and keys of your own."
     )
 

@@ -259,12 +259,9 @@ def _with_text(
         )
     found: set[str] = set()
     for batch in batches:
-        tokens = batch[name]
-        flat = tokens.reshape(tokens.shape[0] * tokens.shape[1], -1)
-        rows, index = np.unique(flat, axis=0, return_inverse=True)
-        texts = [decode(row.reshape(tokens.shape[2:])) for row in rows]
-        found.update(texts)
-        batch[name] = np.array(texts, object)[index].reshape(tokens.shape[:2])
+        texts = [[decode(tokens) for tokens in row] for row in batch[name]]
+        batch[name] = np.array(texts, object)
+        found.update(chain(*texts))
     characters = "".join(sorted(set().union(*found)))
     size = max(map(len, found))
     text = gymnasium.spaces.Text(size, min_length=0, charset=characters)

@@ -93,7 +93,7 @@ class Other(gymnasium.Env):
 @pytest.mark.parametrize(
     "space",
     [
-        gymnasium.spaces.Discrete(11),
+        gymnasium.spaces.Discrete(37),
         gymnasium.spaces.MultiDiscrete([2, 2]),
         gymnasium.spaces.Box(-1, 1, (3,)),
         gymnasium.spaces.Box(-np.inf, np.inf, (1,)),
@@ -105,8 +105,9 @@ def test_actions_without_keys_are_refused(space):
 
 
 def test_actions_without_names_have_their_numbers_as_keys():
-    controls = controls_of("Other-v0", Other(gymnasium.spaces.Discrete(10, start=-4)))
-    assert [action_of(controls, {f"action {i}"}) for i in range(10)] == [*range(-4, 6)]
+    controls = controls_of("Other-v0", Other(gymnasium.spaces.Discrete(36, start=-4)))
+    assert [action_of(controls, {f"action {i}"}) for i in range(36)] == [*range(-4, 32)]
+    assert (KEYS["action 9"], KEYS["action 10"], KEYS["action 35"]) == (("9",), ("a",), ("z",))
 
 
 def test_a_level_waits_for_keys_and_is_solved():
