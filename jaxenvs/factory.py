@@ -23,13 +23,11 @@ from jaxenvs.errors import (
     closest,
 )
 from jaxenvs.levels import with_levels
-from jaxenvs.parameters import check_time_limit, checked_parameters
+from jaxenvs.parameters import NO_LIMIT, check_time_limit, checked_parameters
 from jaxenvs.registry import EnvSpec, find, registry, unlisted
 from jaxenvs.struct import is_traced
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
-
-_NO_LIMIT = 2**31 - 1  # the largest number of steps that environments count to
 
 # Options of native environments -> why others do not have them, and what to do instead.
 _NATIVE_ONLY = {
@@ -102,7 +100,7 @@ def make(
         env = _load(spec, wrapper)(env, **arguments)
     if not isinstance(time_limit, str):
         env = _replace_limit(id, env, time_limit)
-    elif spec.time_limit is not None and env.time_limit is None:
+    elif time_limit == "default" and spec.time_limit is not None and env.time_limit is None:
         env = TimeLimit(env, time_limit=spec.time_limit)
     return env if levels is None else with_levels(env, levels)
 
@@ -140,7 +138,7 @@ def _replace_limit(name: str, env: Environment, limit: Any) -> Environment:
     if own is not None and limit is not None and (is_traced(own, limit) or np.all(limit <= own)):
         return TimeLimit(env, time_limit=limit)
     if has_parameter:
-        return env.replace(max_steps=_NO_LIMIT if limit is None else limit)
+        return env.replace(max_steps=NO_LIMIT if limit is None else limit)
     raise ParameterError(
         f"{name} got time_limit={limit!r:.60}, but the environment ends its episodes itself after"
         f" {own} steps.  Change the parameter or the wrapper that this limit comes from."
@@ -346,7 +344,7 @@ def check_limit_argument(id: Any, time_limit: Any) -> None:
         return
     if not isinstance(time_limit, str):
         check_time_limit(f"{id!s:.80}", time_limit)
-    elif time_limit != "default":
+    elif time_limit not in ("default", "own"):  # "own" is for the interfaces that add the default
         raise ParameterError(
             f'{id!s:.80} got time_limit={time_limit!r}; the only string allowed is "default", for'
             " the limit of the id.  Pass a number of steps, or None for no limit."

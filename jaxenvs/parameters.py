@@ -15,6 +15,9 @@ from jaxenvs import struct
 from jaxenvs.errors import ParameterError, VectorizeError, describe
 from jaxenvs.spaces import Space
 
+# What stands for no limit where there must be one. MiniGrid's rewards multiply it by 10 in 32 bits.
+NO_LIMIT = 200_000_000  # steps
+
 
 class Parameterized:
     """A dataclass whose fields are parameters. One of them may contain further parameters."""

@@ -22,6 +22,9 @@ class EnvSpec:
     wrappers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
+# Families whose environments truncate their episodes themselves, by their parameter `max_steps`.
+LIMITED = ("babyai", "minigrid")
+
 registry: dict[str, EnvSpec] = {}
 
 # Ids of large benchmarks, which have an entry for each of many settings. They are made like others.

@@ -6,7 +6,7 @@ Only strings are registered: no environment is imported before Gymnasium makes i
 from gymnasium.envs import registration
 from gymnasium.error import Error
 
-from jaxenvs.registry import EnvSpec, listeners, registry, standard
+from jaxenvs.registry import LIMITED, EnvSpec, listeners, registry, standard
 
 
 def gymnasium_id(id: str) -> str:
@@ -22,7 +22,7 @@ def register_with_gymnasium(spec: EnvSpec) -> None:
             entry_point="jaxenvs.faces.gymnasium_entry_points:make_env",
             vector_entry_point="jaxenvs.faces.gymnasium_entry_points:make_vector_env",
             reward_threshold=spec.reward_threshold,
-            max_episode_steps=spec.time_limit,
+            max_episode_steps=None if spec.family in LIMITED else spec.time_limit,
             kwargs={"env_id": spec.id},
         )
     except Error:

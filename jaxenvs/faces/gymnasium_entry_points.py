@@ -7,7 +7,7 @@ from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_env import GymEnv
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.registry import find
+from jaxenvs.registry import LIMITED, find
 
 
 def make_env(*, env_id: str, **options: Any) -> GymEnv:
@@ -22,10 +22,8 @@ def make_env(*, env_id: str, **options: Any) -> GymEnv:
         ParameterError: an option has an invalid value, or is a time limit.
     """
     _check_no_time_limit("make", env_id, options)
-    if find(env_id).time_limit is not None:
-        options["time_limit"] = None
     try:
-        return make_gym(env_id, **options)
+        return make_gym(env_id, time_limit="own", **options)
     except UnknownParameterError as error:
         # TorchRL's GymEnv tries `frameskip`, and drops it if the message has Python's own words.
         name = next((name for name in options if f'"{name}"' in str(error)), "")
@@ -61,7 +59,7 @@ def make_vector_env(
 def _check_no_time_limit(function: str, env_id: str, options: Mapping[str, Any]) -> None:
     """Raises ParameterError if there is a limit that Gymnasium does not know of."""
     if "time_limit" in options:
-        name = "max_steps" if find(env_id).family in ("minigrid", "babyai") else "max_episode_steps"
+        name = "max_steps" if find(env_id).family in LIMITED else "max_episode_steps"
         limit = options["time_limit"]
         raise ParameterError(
             f"gymnasium.{function} got time_limit={limit!r} for {env_id}, where it is called"

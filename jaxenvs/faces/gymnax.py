@@ -20,6 +20,7 @@ from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._third_party import call_native, make_env_for
+from jaxenvs.parameters import NO_LIMIT
 from jaxenvs.wrappers import TimeLimit
 
 gymnax_spaces: Any = None
@@ -31,7 +32,6 @@ except ImportError:
     pass
 
 _INSTALLED = "1.x" if gymnax_spaces is None or hasattr(GymnaxEnvironment, "is_truncated") else "0.x"
-_NO_LIMIT = 2**31 - 1  # programs of gymnax expect every environment to have a limit
 
 
 class EnvParams(Wrapper[Any]):
@@ -58,7 +58,7 @@ class EnvParams(Wrapper[Any]):
             limit = changes.pop("max_steps_in_episode")
             is_infinite = isinstance(limit, float) and limit == np.inf
             name = "time_limit" if "time_limit" in self.parameters else "max_steps"
-            changes[name] = _NO_LIMIT if is_infinite else limit
+            changes[name] = NO_LIMIT if is_infinite else limit
         return super().replace(**changes)
 
     def __getattr__(self, name: str) -> Any:
@@ -203,7 +203,7 @@ def make_gymnax(
         native_id, params = GYMNAX_IDS.get(id, id), GYMNAX_DEFAULTS.get(id, {}) | params
     env = make_env_for("make_gymnax", native_id, time_limit, params)
     if env.time_limit is None:
-        env = TimeLimit(env, time_limit=_NO_LIMIT)
+        env = TimeLimit(env, time_limit=NO_LIMIT)
     name = id if isinstance(id, str) else type(id.unwrapped).__name__
     gymnax_env = GymnaxEnv(env, name, api or _INSTALLED)
     return gymnax_env, gymnax_env.default_params

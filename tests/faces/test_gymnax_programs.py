@@ -21,6 +21,7 @@ from gymnax import wrappers  # noqa: E402
 from gymnax.environments import environment, spaces  # noqa: E402
 
 from jaxenvs.faces import gymnax as ours  # noqa: E402
+from jaxenvs.parameters import NO_LIMIT  # noqa: E402
 
 pytestmark = pytest.mark.interop
 
@@ -65,7 +66,6 @@ def test_attributes_and_shapes_match_gymnax(id):
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "usage" / "gymnax.md"
-NO_LIMIT = 2**31 - 1
 
 
 @pytest.mark.parametrize("id", [id for id in gymnax.registered_envs if "MNIST" not in id])

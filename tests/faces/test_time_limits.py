@@ -11,6 +11,7 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ParameterError, PoolError
 from jaxenvs.faces.gymnax import make_gymnax
+from jaxenvs.parameters import NO_LIMIT
 from tests.ids import one_level_per_class
 
 OWN = {"Pendulum-v1": 200, "dm_control/point_mass-easy": 1_000, "Acrobot-v1": 500}
@@ -175,7 +176,7 @@ def test_limit_of_a_level_is_the_given_one(id):
     own = jaxenvs.make(id).time_limit
     for limit in (3, 2_000_000):
         assert jaxenvs.make(id, time_limit=limit).time_limit == limit
-    assert jaxenvs.make(id, time_limit=None).time_limit == 2**31 - 1
+    assert jaxenvs.make(id, time_limit=None).time_limit == NO_LIMIT
     assert jaxenvs.make(id, time_limit=own or "default").time_limit == own
 
 
@@ -193,6 +194,35 @@ def test_level_is_truncated_at_the_given_limit(limit):
     made = make_gymnax(id, api="1.x")
     params = made[1].replace(max_steps_in_episode=limit)
     assert_length(flags_of_gymnax((made[0], params)), limit, 130)
+
+
+def rewards_at_the_goal(env):
+    """Yields the rewards of the shortest episode of MiniGrid-Empty-5x5."""
+    env.reset(seed=0)
+    for action in (2, 2, 1, 2, 2):
+        yield float(np.max(env.step(np.broadcast_to(action, env.action_space.shape))[1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "own"),
+    [
+        ({}, 100, 100),
+        ({"max_steps": 6}, 6, 6),
+        ({"max_steps": 130}, 130, 130),
+        ({"max_episode_steps": 6}, 6, 100),  # as in minigrid, rewards do not know this limit
+    ],
+)
+@pytest.mark.parametrize("make", [gymnasium.make, vector])
+def test_rewards_of_a_level_are_those_of_its_own_limit(make, options, limit, own):
+    env = make("jaxenvs/MiniGrid-Empty-5x5-v0", **options)
+    *before, last = rewards_at_the_goal(env)
+    assert not any(before) and last == pytest.approx(1 - 0.9 * 5 / own, rel=1e-6)
+    assert_length(flags_of_gymnasium(env), limit, 130)
+
+
+def test_rewards_of_a_level_without_a_limit_are_near_1():
+    *_, last = rewards_at_the_goal(make_gym("MiniGrid-Empty-5x5-v0", time_limit=None))
+    assert last == pytest.approx(1.0)
 
 
 def test_limit_inside_of_another_wrapper_is_not_hidden():
