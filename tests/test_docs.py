@@ -30,7 +30,7 @@ PAGES = sorted(
 )
 SLOW_PAGES = (
     *("bridge/recipes.md", "training.md", "training/own_parts.md", "training/schemes.md"),
-    "training/statistics.md",
+    *("training/statistics.md", "training/sweeps.md"),
     *("extending/check_env.md", "extending/minigrid_level.md", "extending/rendering.md"),
     *("tutorials/action_masks.md", "tutorials/behavior_cloning.md", "tutorials/curriculum.md"),
     *("tutorials/custom_network.md", "tutorials/export.md", "tutorials/offline_data.md"),

@@ -138,6 +138,20 @@ examples:
   jaxenvs render CartPole-v1 -o random.gif
   jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/ppo/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
+    "sweep": """\
+Search for hyperparameters: train many settings with the same seeds, and rank them.
+
+Trials whose programs differ only in numbers train side by side in one program. With several rungs,
+all trials train for a part of the steps, and the best of them for longer (successive halving). The
+output folder contains trials.jsonl, with a line for each trial and rung, best.toml, and sweep.png.
+The same command continues a sweep that was interrupted.
+
+examples:
+  jaxenvs sweep ppo CartPole-v1 --search learning_rate=1e-4..1e-2:log --search clip=0.1,0.2,0.3
+  jaxenvs sweep ppo Acrobot-v1 --search gamma=0.9..0.999 --trials 27 --rungs 3
+  jaxenvs sweep dqn CartPole-v1 --search "actor.hidden_sizes=[[64], [64, 64]]" --sampler random
+  jaxenvs sweep ppo CartPole-v1 --space space.toml --metric evaluation_return
+  jaxenvs sweep ppo CartPole-v1 --search num_envs=8,16,32 --dry-run    print the trials""",
     "tune-pool": """\
 Measure every pool backend for N environments not written in JAX; backend="auto" then uses the
 fastest. The environments take random actions.
@@ -273,6 +287,42 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--resume", metavar="DIR", help="continue the run in this folder")
     _add(train, "--dry-run", help="print the complete configuration and exit")
     _add(train, "--device")
+
+    search = _command(commands, "sweep", "sweep", "search for hyperparameters")
+    _add(search, "algorithm", nargs="?", help=f"{names}; {own}")
+    _add(search, "id", nargs="?")
+    _add(search, "--import")
+    search.add_argument("--config", metavar="FILE", help="a configuration in TOML")
+    _add(search, "--set")
+    search.add_argument(
+        "--search",
+        metavar="NAME=VALUES",
+        help="LOW..HIGH, LOW..HIGH:log, or A,B,C of a name as for --set; can be repeated",
+        **_REPEATED,
+    )
+    search.add_argument("--space", metavar="FILE", help="the same as a table in TOML")
+    for name, default, what in (
+        ("--trials", 16, "settings to try"),
+        ("--seeds", 3, "seeds of each trial, starting with --seed"),
+        ("--rungs", 1, "rungs of successive halving"),
+        ("--factor", 3, "of a rung to the next: times fewer trials, and more steps"),
+        ("--parallel", 8, "trials in one program at most"),
+        ("--num-envs", None, "instances (default: tuned)"),
+        ("--unroll-length", None, "steps between updates (default: tuned)"),
+        ("--total-steps", None, "environment steps of the last rung (default: tuned)"),
+        ("--evaluation-episodes", None, "for --metric evaluation_return (default: 20)"),
+    ):
+        _add_number(search, name, default=default, help=what)
+    how = "how trials are drawn"
+    search.add_argument("--sampler", choices=["sobol", "random"], default="sobol", help=how)
+    _add(search, "--metric", help="the score: a column of metrics.csv, or evaluation_return")
+    _add(search, "--seed", default=None, help="of everything random (default: 0)")
+    output = "(default: runs/sweep/ALGORITHM/ID)"
+    search.add_argument("--output", metavar="DIR", help=output)
+    _add(search, "--dry-run", help="print the trials as JSON and exit")
+    _add(search, "--device")
+    others = ("report_every", "save_every", "evaluate_every", "collection", "gradients", "update")
+    search.set_defaults(**dict.fromkeys(others))
 
     evaluate = _command(commands, "eval", "evaluate", "evaluate trained policies")
     _add(evaluate, "runs", help=_PLAYABLE)

@@ -182,7 +182,7 @@ def with_settings(config: Config, settings: Sequence[str]) -> Config:
                 f'--set got "{setting}", but {name} is not a hyperparameter of {config.algorithm}.'
                 f"  Pass {flag} {text.strip()}."
             )
-        value = _parse_value(text.strip())
+        value = parse_value(text.strip())
         table, _, key = name.rpartition(".")
         known = complete.get(table or "settings")
         is_list = isinstance(known, Mapping) and isinstance(known.get(key), tuple)
@@ -367,7 +367,7 @@ def last_return(metrics: Mapping[str, Any]) -> float:
     return float(returns[-1]) if len(returns) else float("nan")
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Parses a number, true, false, none, a string, or several of these separated by commas."""
     if text.lower() in ("none", "null", ""):
         return None
@@ -382,7 +382,7 @@ def _parse_value(text: str) -> Any:
         try:
             return tomllib.loads(f"x = {text}")["x"]
         except tomllib.TOMLDecodeError as error:
-            raise TrainingError(f"--set got {text}, which is not valid TOML: {error}.") from error
+            raise TrainingError(f"the value {text} is not valid TOML: {error}.") from error
     if "," in text:
-        return [_parse_value(item.strip()) for item in text.split(",") if item.strip()]
+        return [parse_value(item.strip()) for item in text.split(",") if item.strip()]
     return text

@@ -1,6 +1,6 @@
 """Learning curves and scores as image files. Runs on the host; needs the extra `render`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,59 @@ def write_comparison(
         for axes in (left, right):
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.3)
+    return _save(figure, path)
+
+
+def write_sweep(
+    path: str | Path,
+    points: Mapping[str, Sequence[tuple[Mapping[str, Any], float]]],
+    *,
+    names: Sequence[str],
+    logarithmic: Collection[str] = (),
+    ylabel: str = "score",
+) -> Path:
+    """Plots scores over each hyperparameter, in a panel for each.
+
+    Args:
+        path: a .png, .svg or .pdf file; missing folders are created.
+        points: maps names for the legend to pairs of hyperparameters, by name, and a score. Scores
+            that are not finite are skipped.
+        names: the hyperparameters to plot. Values that are not numbers are drawn at equal
+            distances.
+        logarithmic: the names of those with a logarithmic axis.
+        ylabel: the label of the vertical axis.
+
+    Returns:
+        `path`, as a `Path`.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    columns = min(len(names), 4)
+    rows = -(-len(names) // columns)
+    figure = _new_figure("sweeps", (3 * columns + 1, 3 * rows))
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    for axes in panels[len(names) :]:
+        axes.set_visible(False)
+    for axes, name in zip(panels, names, strict=False):
+        given = [settings[name] for pairs in points.values() for settings, _ in pairs]
+        are_numbers = all(type(value) in (int, float) for value in given)
+        categories = [] if are_numbers else list(dict.fromkeys(f"{value}" for value in given))
+        for label, pairs in points.items():
+            drawn = [(settings[name], score) for settings, score in pairs if np.isfinite(score)]
+            x = [value if are_numbers else categories.index(f"{value}") for value, _ in drawn]
+            axes.plot(x, [score for _, score in drawn], "o", alpha=0.7, label=label)
+        if categories:
+            axes.set_xticks(range(len(categories)), categories)
+        if name in logarithmic:
+            axes.set_xscale("log")
+        axes.set(xlabel=name)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+    for axes in panels[::columns]:
+        axes.set(ylabel=ylabel)
+    if any(points):
+        panels[0].legend(frameon=False)
     return _save(figure, path)
 
 

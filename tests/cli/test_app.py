@@ -92,6 +92,15 @@ def test_list_and_info_know_the_settings_of_bsuite(capsys):
         (["eval", "nowhere", "--episodes", "0"], "positive"),
         (["enjoy", "nowhere"], "config.toml"),
         (["plot", "nowhere", "-o", "a.png"], "config.toml"),
+        (["sweep", "--search", "clip=1,2"], "no id"),
+        (["sweep", "ppo", "CartPole-v1"], "empty space"),
+        (["sweep", "ppo", "cartpole", "--search", "clip=1,2"], "CartPole-v1"),
+        (["sweep", "ppo", "CartPole-v1", "--search", "clip"], "NAME=LOW..HIGH"),
+        (["sweep", "ppo", "CartPole-v1", "--search", "clip=0.1..b"], "is malformed"),
+        (["sweep", "ppo", "CartPole-v1", "--search", "clip=0.1..0.2:ln"], "is malformed"),
+        (["sweep", "ppo", "CartPole-v1", "--search", "clp=0.1..0.2"], 'Close: "clip"'),
+        (["sweep", "ppo", "CartPole-v1", "--search", "minibatches=3..5"], "minibatches"),
+        (["sweep", "ppo", "CartPole-v1", "--space", "nowhere.toml"], "nowhere.toml"),
         (["bsuite", "pp"], 'Close: "ppo"'),
         (["bsuite", "ppo", "--experiments", "deep_see"], "deep_sea"),
         (["bsuite", "ppo", "--experiments", "bandit", "--unroll-length", "3"], "minibatches"),
@@ -121,7 +130,7 @@ def test_mistakes_are_told_in_a_line_and_exit_with_2(
     "command",
     [
         *("list", "info", "train", "eval", "enjoy", "compare", "plot", "bsuite", "render"),
-        *("tune-pool", "doctor"),
+        *("sweep", "tune-pool", "doctor"),
     ],
 )
 def test_the_help_of_each_command_shows_examples(capsys, command):
