@@ -75,7 +75,6 @@ TASKS = (
     Task("bsuite/bandit-v0", seeds=3, steps=100_000),
     Task("bsuite/discounting_chain-v0", seeds=3, steps=200_000),
     Task("bsuite/umbrella_length-v0", seeds=3, steps=300_000),
-    Task("bsuite/umbrella_distract-v0", seeds=3, steps=300_000),
     Task("bsuite/cartpole-v0", seeds=3, steps=500_000),
     Task("MiniGrid-Empty-8x8-v0"),
     Task("MiniGrid-Empty-5x5-v0", seeds=3, steps=100_000),
