@@ -304,6 +304,7 @@ def environment_page(cls: type, entries: Entries) -> str:
     """Returns the page of an environment, with all its ids."""
     summary, facts, prose = read_docstring(cls)
     (first, env), *_ = entries
+    counts = levels.read()
     lines = [
         f"# {cls.__name__}",
         "",
@@ -322,7 +323,7 @@ def environment_page(cls: type, entries: Entries) -> str:
                     f"`{spec.id}`",
                     chosen(spec.kwargs, shown),
                     *limits(spec),
-                    f"{levels.read()[spec.id]:,}",
+                    f"{counts[spec.id]:,}" if spec.id in counts else "—",
                 )
                 for spec, _ in entries
             ),
