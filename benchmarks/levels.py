@@ -34,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for id in options.ids or [id for id in jaxenvs.registry if id not in read()]:
         try:
-            env = jaxenvs.make(id)
+            number = len(distinct_seeds(jaxenvs.make(id), range(NUM_SEEDS)))
         except JaxenvsError as error:  # bsuite's mnist needs files
             print(f"{id}: {error}", file=sys.stderr)
             continue
-        counts = read() | {id: len(distinct_seeds(env, range(NUM_SEEDS)))}
+        counts = read() | {id: number}
         ordered = {each: counts[each] for each in jaxenvs.registry if each in counts}
         PATH.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
         jax.clear_caches()  # programs of other ids
