@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "factory-own-limit-wins",
         "jaxenvs/factory.py",
-        "if spec.time_limit is None or env.time_limit is not None:",
-        "if spec.time_limit is None:",
+        "spec.time_limit is not None and env.time_limit is None:",
+        "spec.time_limit is not None:",
         ("tests/test_factory.py",),
     ),
     Mutant(

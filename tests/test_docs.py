@@ -36,7 +36,8 @@ SLOW_PAGES = (
     *("tutorials/custom_network.md", "tutorials/export.md", "tutorials/offline_data.md"),
     *("tutorials/population.md", "tutorials/save_and_load.md", "tutorials/seeding.md"),
     *("usage/atari.md", "usage/box2d.md", "usage/bsuite.md", "usage/command_line.md"),
-    *("usage/coming_from_stable_baselines3.md", "usage/gpu.md", "usage/mujoco.md"),
+    *("usage/coming_from_stable_baselines3.md", "usage/gpu.md", "usage/levels.md"),
+    *("usage/mujoco.md", "usage/trials.md"),
     *("usage/multi_agent.md", "usage/other_libraries.md", "usage/rollouts.md", "usage/wrappers.md"),
 )
 
