@@ -1,5 +1,6 @@
 """Rollouts as Minari data sets, and Minari data sets as arrays."""
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -18,8 +19,8 @@ from jaxenvs.spaces import Discrete, MultiDiscrete, Space, to_gymnasium
 from jaxenvs.spaces.composite import map_leaves
 
 try:
-    import minari
-    from minari.data_collector import EpisodeBuffer
+    # Type checkers would take `import minari` for this module if Minari is not installed.
+    minari: Any = importlib.import_module("minari")
 except ImportError as error:
     raise missing_extra(__name__, "minari", "minari") from error
 
@@ -34,7 +35,7 @@ def to_minari(
     rollout_seed: int | None = None,
     decode: Mapping[str, Callable[[np.ndarray], str]] | None = None,
     **options: Any,
-) -> minari.MinariDataset:
+) -> Any:
     """Writes the episodes of a rollout as a Minari data set, instance by instance.
 
     An episode of L steps has L observations before the actions and the true last one, from before
@@ -60,7 +61,7 @@ def to_minari(
             `data_format="parquet"`.
 
     Returns:
-        The data set, as `minari.load_dataset` returns it.
+        The data set, a `MinariDataset`, as `minari.load_dataset` returns it.
 
     Raises:
         ParameterError: an option is invalid, `envs` has several agents, the trajectory does not
@@ -133,7 +134,7 @@ def to_minari(
         steps["observations"] = jax.tree.map(_append, steps["observations"], last)
         if infos:
             steps["infos"] = jax.tree.map(_with_zero_first, steps["infos"])
-        buffers.append(EpisodeBuffer(**steps))
+        buffers.append(minari.data_collector.EpisodeBuffer(**steps))
         source = {"instance": i, "first_step": int(rows[0]), "rollout_seed": rollout_seed}
         sources.append({name: value for name, value in source.items() if value is not None})
     if not buffers:
@@ -155,7 +156,7 @@ def to_minari(
 
 
 def from_minari(
-    dataset: str | minari.MinariDataset,
+    dataset: Any,
     *,
     infos: bool = False,
     encode: Mapping[str, Callable[[str], Any]] | None = None,
@@ -168,7 +169,7 @@ def from_minari(
     `jax_enable_x64` is set.
 
     Args:
-        dataset: the data set, or its id; others than those of `to_minari` too.
+        dataset: a `MinariDataset`, or its id; others than those of `to_minari` too.
         infos: whether to read the infos.
         encode: for entries of dict observations that are text, functions that return a row of
             numbers, such as `{"mission": lambda text: level.encode_mission(text=text)}`.
