@@ -29,19 +29,13 @@ class Levels(Wrapper[LevelsState]):
     The list and the weights are leaves: a program does not compile again when they change, as in
     `vector_env.replace(weights=...)`. The level of this wrapper is the index, int32[].
 
-    Args:
-        env: the environment.
-        levels: K levels of `env`, stacked: each leaf is [K, ...].
-        weights: float32[K], how often each level is drawn, relative to the others; None if all are
-            drawn equally often.
-
     Raises:
         WrapperError: there are no levels, their leaves differ in K, a weight is negative, no weight
             is positive, or `info` already has an entry "level".
     """
 
-    levels: Any
-    weights: jax.Array | None = None
+    levels: Any  # K levels of `env`, stacked: each leaf is [K, ...]
+    weights: jax.Array | None = None  # float32[K], relative frequencies; None: all are equal
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,10 +121,8 @@ class RandomizeParameters(Wrapper[RandomizedState]):
     parameters that somebody chose. To fix parameters for each instance of a batch instead, see
     `batched` of `vectorize`.
 
-    Args:
-        env: the environment.
-        ranges: the bounds of each parameter: `{"gravity": (5.0, 15.0)}`. Values are uniform
-            between the bounds; integers, both included, if the parameter is an integer.
+    Values are uniform between the bounds in `ranges`, such as `{"gravity": (5.0, 15.0)}`; if the
+    parameter is an integer, they are integers, and both bounds are included.
 
     Raises:
         UnknownParameterError: the environment has no such parameter.
@@ -138,7 +130,7 @@ class RandomizeParameters(Wrapper[RandomizedState]):
             bounds are not a pair in order.
     """
 
-    ranges: dict[str, tuple[Any, Any]]
+    ranges: dict[str, tuple[Any, Any]]  # low and high by parameter
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -45,14 +45,8 @@ class Trials(Wrapper[TrialState]):
         reward  float32[1], the last reward
         first   float32[1], 1 in the first observation of each episode
 
-    Args:
-        env: the environment, whose level is fixed during a trial.
-        episodes: the number of episodes of a trial; None for as many as `steps` allow.
-        steps: the number of steps of a trial; None for as many as `episodes` take.
-        observe: whether to add what a policy needs to learn from the last step.
-        between: a function `between(level, key) -> level` of the level and the level of the next
-            episode, such as `redraw` of `RandomizeParameters`; None starts all episodes of a trial
-            in the same state.
+    All episodes of a trial start in the same state. With `between(level, key) -> level`, such as
+    the method `redraw` of `RandomizeParameters`, each starts in a level made of the last one.
 
     Raises:
         WrapperError: neither `episodes` nor `steps` is given, one is not positive, the environment
@@ -61,9 +55,9 @@ class Trials(Wrapper[TrialState]):
     Source: Y. Duan et al., RL^2: Fast Reinforcement Learning via Slow Reinforcement Learning, 2016.
     """
 
-    episodes: int | None = None
-    steps: int | None = None
-    observe: bool = struct.static(True)
+    episodes: int | None = None  # of a trial; None for as many as `steps` allow
+    steps: int | None = None  # of a trial; None for as many as `episodes` take
+    observe: bool = struct.static(True)  # add the last action and reward to observations
     between: Callable[[Any, chex.PRNGKey], Any] | None = struct.static(None)
 
     def __post_init__(self) -> None:

@@ -191,13 +191,10 @@ class ACCEL(PrioritizedLevelReplay):
     """Robust PLR that also changes the levels it has replayed, and keeps changes that score high.
 
     After each update on replayed levels, the next one plays changed copies of them, without
-    learning.
+    learning. `mutate(level, key) -> level` changes one, such as `jaxenvs.envs.minigrid.maze.mutate`
+    or the method `mutate` of `RandomizeParameters`.
 
     Source: J. Parker-Holder et al., Evolving Curricula with Regret-Based Environment Design, 2022.
-
-    Args:
-        mutate: a function `mutate(level, key) -> level`, such as
-            `jaxenvs.envs.minigrid.mutate_maze` or the method `mutate` of `RandomizeParameters`.
     """
 
     mutate: Callable[[Any, chex.PRNGKey], Any] = struct.static(kw_only=True)
