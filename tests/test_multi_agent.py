@@ -27,8 +27,10 @@ from tests.wrappers.test_all import WRAPPERS
 KEY = jax.random.key(7)
 N, T = 3, 14
 BONUSES = np.array([0.5, 0.25, 2.0], np.float32)
-SINGLE = {"AddRenderObservation", "NormalizeObservation", "NormalizeReward"}
-WHOLE = {"RecordEpisodeStatistics", "RepeatAction", "TimeLimit"}  # not agent by agent
+SINGLE = {"AddRenderObservation", "NormalizeObservation", "NormalizeReward", "Trials"}
+WHOLE = {  # not agent by agent
+    *("Levels", "RandomizeParameters", "RecordEpisodeStatistics", "RepeatAction", "TimeLimit"),
+}
 KINDS = {
     "FilterObservation": "dict",
     "GrayscaleObservation": "picture",
