@@ -67,7 +67,8 @@ class Trials(Wrapper[TrialState]):
             raise WrapperError("Trials got neither episodes nor steps.  Pass one, or both.")
         for name in ("episodes", "steps"):
             if (value := getattr(self, name)) is not None and not is_traced(value):
-                check_integer(WrapperError, f"Trials got {name}", value)
+                for number in np.ravel(value).tolist():  # one per instance if it is batched
+                    check_integer(WrapperError, f"Trials got {name}", number)
         self._check_space("observation_space")
 
     @property
