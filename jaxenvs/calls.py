@@ -7,7 +7,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import chex
 import jax
@@ -17,6 +17,8 @@ from jaxenvs import loops, prng
 from jaxenvs.errors import JaxenvsError, RandomKeyError, StateError, describe
 from jaxenvs.spaces.validation import check_action
 from jaxenvs.timestep import Start
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Calls(threading.local):
@@ -53,7 +55,7 @@ def checked_reset(method: Callable[..., Any]) -> Callable[..., Any]:
     return reset
 
 
-def accepts_starts_and_keys(method: Callable[..., Any]) -> Callable[..., Any]:
+def accepts_starts_and_keys(method: F) -> F:
     """Returns the method `reset_to` of an environment, which accepts `Start`s and keys as well."""
 
     @functools.wraps(method)
@@ -62,7 +64,7 @@ def accepts_starts_and_keys(method: Callable[..., Any]) -> Callable[..., Any]:
             return level.state, level.first
         return method(self, self.level(level) if prng.shape_of_keys(level) == () else level)
 
-    return reset_to
+    return cast("F", reset_to)
 
 
 def checked_step(method: Callable[..., Any]) -> Callable[..., Any]:

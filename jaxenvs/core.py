@@ -26,7 +26,6 @@ from jaxenvs.calls import (
 from jaxenvs.errors import RenderError, UnknownParameterError, WrapperError
 from jaxenvs.parameters import Parameterized
 from jaxenvs.spaces import Space
-from jaxenvs.timestep import Start
 from jaxenvs.timestep import TimeStep as TimeStep
 
 S = TypeVar("S")
@@ -89,13 +88,12 @@ class Environment(Parameterized, abc.ABC, Generic[S]):
         """
         return key
 
+    @accepts_starts_and_keys
     def reset_to(self, level: Any) -> tuple[S, TimeStep]:
         """Starts an episode in `level`: what `level(key)` returns, a key, or a `Start`.
 
         A method that overrides this one gets only what `level` returns.
         """
-        if isinstance(level, Start):
-            return level.state, level.first
         return self.reset(level)
 
     def render(self, state: S) -> jax.Array:

@@ -106,7 +106,7 @@ def _fingerprints(env: Environment, seeds: Iterable[int]) -> Iterator[tuple[int,
 
     @jax.jit
     def starts(seeds: jax.Array) -> list[jax.Array]:
-        state, timestep = jax.vmap(env.reset)(jax.vmap(jax.random.key)(seeds))
+        state, timestep = jax.vmap(env.reset_to)(from_seeds(env, seeds))
         leaves = jax.tree.leaves((state, timestep.observation))
         return [leaf for leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
 

@@ -115,7 +115,7 @@ class RandomizedState:
 
 
 class RandomizeParameters(Wrapper[RandomizedState]):
-    """Draws parameters of the environment anew for each episode: domain randomization.
+    """Draws new parameters of the environment for each episode: domain randomization.
 
     The bounds are leaves. A level is a `RandomizedLevel`, so that a list of `Levels` can hold
     parameters that somebody chose. To fix parameters for each instance of a batch instead, see

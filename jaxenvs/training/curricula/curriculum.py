@@ -32,8 +32,6 @@ class Draw:
 
     levels: Any  # [N, ...]
     learns: jax.Array  # bool[], whether the policy learns from them
-    kind: jax.Array  # int32[], NEW, REPLAY, or MUTATION
-    rows: jax.Array  # int32[N], their rows in the buffer if `kind` is REPLAY
 
 
 class Curriculum(abc.ABC):
@@ -83,12 +81,7 @@ class DomainRandomization(Curriculum):
     def sample(
         self, env: Environment, state: Any, key: chex.PRNGKey, num_envs: int
     ) -> tuple[Any, Draw]:
-        return state, Draw(
-            levels=new_levels(env, key, num_envs),
-            learns=jnp.bool_(True),
-            kind=jnp.int32(NEW),
-            rows=jnp.zeros(num_envs, jnp.int32),
-        )
+        return state, Draw(levels=new_levels(env, key, num_envs), learns=jnp.bool_(True))
 
     def update(self, state: Any, draw: Draw, steps: LevelSteps) -> Any:
         return state
@@ -99,8 +92,9 @@ class ReplayState:
     """The state of `PrioritizedLevelReplay` and `ACCEL`."""
 
     buffer: BufferState
-    kind: jax.Array  # int32[], of the last update
+    kind: jax.Array  # int32[], of the last update: NEW, REPLAY, or MUTATION
     levels: Any  # [N, ...], of the last update
+    rows: jax.Array  # int32[N], their rows in the buffer if `kind` is REPLAY
 
 
 @struct.pytree_dataclass
@@ -132,7 +126,12 @@ class PrioritizedLevelReplay(Curriculum):
                 f" {num_envs}."
             )
         levels = _blank(env, num_envs)
-        return ReplayState(buffer=self.buffer.init(levels), kind=jnp.int32(NEW), levels=levels)
+        return ReplayState(
+            buffer=self.buffer.init(levels),
+            kind=jnp.int32(NEW),
+            levels=levels,
+            rows=jnp.zeros(num_envs, jnp.int32),
+        )
 
     def sample(
         self, env: Environment, state: ReplayState, key: chex.PRNGKey, num_envs: int
@@ -149,20 +148,20 @@ class PrioritizedLevelReplay(Curriculum):
 
         def make() -> tuple[BufferState, jax.Array, Any]:
             levels = self._make(env, state, kind, draw_key, num_envs)
-            return state.buffer, jnp.zeros(num_envs, jnp.int32), levels
+            return state.buffer, state.rows, levels
 
         buffer, rows, levels = loops.cond(kind == REPLAY, replay, make)
         learns = (kind == REPLAY) | ((kind == NEW) & (not self.robust))
-        draw = Draw(levels=levels, learns=learns, kind=kind, rows=rows)
-        return ReplayState(buffer=buffer, kind=kind, levels=levels), draw
+        state = ReplayState(buffer=buffer, kind=kind, levels=levels, rows=rows)
+        return state, Draw(levels=levels, learns=learns)
 
     def update(self, state: ReplayState, draw: Draw, steps: LevelSteps) -> ReplayState:
-        found, is_replay = max_return(steps), draw.kind == REPLAY
-        best = jnp.where(is_replay, jnp.maximum(found, state.buffer.best[draw.rows]), found)
+        found, is_replay = max_return(steps), state.kind == REPLAY
+        best = jnp.where(is_replay, jnp.maximum(found, state.buffer.best[state.rows]), found)
         scores = score(self.score, steps, best)
         buffer = loops.cond(
             is_replay,
-            lambda: self.buffer.update(state.buffer, draw.rows, scores, best),
+            lambda: self.buffer.update(state.buffer, state.rows, scores, best),
             lambda: self.buffer.insert(state.buffer, draw.levels, scores, best),
         )
         return struct.replace(state, buffer=buffer)
@@ -264,8 +263,7 @@ class SamplingForLearnability(Curriculum):
             jax.tree.map(lambda x: x[rows], kept),
             new_levels(env, new_key, num_envs),
         )
-        draw = Draw(levels=levels, learns=learns, kind=jnp.int32(NEW), rows=rows)
-        return struct.replace(state, levels=kept), draw
+        return struct.replace(state, levels=kept), Draw(levels=levels, learns=learns)
 
     def update(self, state: LearnabilityState, draw: Draw, steps: LevelSteps) -> LearnabilityState:
         def compare() -> tuple[Any, jax.Array]:
@@ -277,7 +275,7 @@ class SamplingForLearnability(Curriculum):
             )
             return both, best
 
-        tries, place = self._place(state.updates, draw.rows.shape[0])
+        tries, place = self._place(state.updates, steps.done.shape[1])
         found, best = loops.cond(place < tries, compare, lambda: (state.found, state.score))
         return struct.replace(state, updates=state.updates + 1, found=found, score=best)
 

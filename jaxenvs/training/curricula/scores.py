@@ -4,7 +4,8 @@ All scores are float32[N], means over the episodes that ended; -inf where none d
 last end count for nothing.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import chex
 import jax
@@ -36,16 +37,9 @@ def episode_means(x: jax.Array, done: jax.Array) -> jax.Array:
 
 def max_return(steps: LevelSteps) -> jax.Array:
     """Returns the largest undiscounted return of an episode that ended, float32[N]."""
-
-    def step(carry: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]) -> tuple:
-        (so_far, best), (reward, done) = carry, row
-        so_far = so_far + reward
-        best = jnp.where(done, jnp.maximum(best, so_far), best)
-        return (jnp.where(done, 0.0, so_far), best), None
-
-    nothing = jnp.zeros_like(steps.reward[0])
-    start = (nothing, jnp.full_like(nothing, -jnp.inf))
-    (_, best), _ = loops.scan(step, start, (steps.reward, steps.done))
+    best, _ = _over_episodes(
+        steps.reward, steps.done, lambda so_far, _: so_far, jnp.maximum, -jnp.inf
+    )
     return best
 
 
@@ -78,22 +72,27 @@ def score(kind: Score, steps: LevelSteps, best: jax.Array) -> jax.Array:
     return episode_means(per_step, steps.done)
 
 
-def _over_episodes(x: jax.Array, done: jax.Array, of_episode) -> tuple[jax.Array, jax.Array]:
-    """Returns the sum of `of_episode(sum of x, length)` over ended episodes, and their number."""
+def _over_episodes(
+    x: jax.Array,
+    done: jax.Array,
+    of_episode: Callable[[jax.Array, jax.Array], jax.Array],
+    join: Callable[[jax.Array, jax.Array], jax.Array] = jnp.add,
+    first: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """Joins `of_episode(sum of x, length)` over ended episodes. Returns it and their number."""
 
-    def step(carry, row):
-        (so_far, length, total, count), (value, ended) = carry, row
+    def step(carry: Any, row: Any) -> tuple[Any, None]:
+        (so_far, length, joined, count), (value, ended) = carry, row
         so_far, length = so_far + value, length + 1
-        total = jnp.where(ended, total + of_episode(so_far, length), total)
         carry = (
             jnp.where(ended, 0.0, so_far),
             jnp.where(ended, 0.0, length),
-            total,
+            jnp.where(ended, join(joined, of_episode(so_far, length)), joined),
             count + ended.astype(jnp.float32),
         )
         return carry, None
 
     nothing = jnp.zeros(x.shape[1:], jnp.float32)
-    start = (nothing, nothing, nothing, nothing)
-    (_, _, total, count), _ = loops.scan(step, start, (x.astype(jnp.float32), done))
-    return total, count
+    start = (nothing, nothing, jnp.full_like(nothing, first), nothing)
+    (_, _, joined, count), _ = loops.scan(step, start, (x.astype(jnp.float32), done))
+    return joined, count

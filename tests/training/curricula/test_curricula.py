@@ -88,11 +88,11 @@ def drive(curriculum, updates, score=lambda levels: levels):
 
 def test_new_levels_come_first_and_only_replayed_ones_teach():
     kinds, seen = [], set()
-    for _, draw in drive(PrioritizedLevelReplay(BUFFER, min_fill=1.0), 40):
-        kinds.append(int(draw.kind))
+    for state, draw in drive(PrioritizedLevelReplay(BUFFER, min_fill=1.0), 40):
+        kinds.append(int(state.kind))
         levels = set(np.asarray(draw.levels).tolist())
-        assert draw.learns == (draw.kind == REPLAY)
-        if draw.kind == REPLAY:
+        assert draw.learns == (state.kind == REPLAY)
+        if state.kind == REPLAY:
             assert len(levels) == N and levels <= seen
         seen |= levels
     assert kinds[:2] == [NEW, NEW] and 8 < kinds.count(REPLAY) < 30
@@ -109,8 +109,8 @@ def test_the_buffer_fills_with_levels_of_high_scores():
 
 def test_changed_copies_follow_each_replay():
     last = None
-    for _, draw in drive(ACCEL(BUFFER, mutate=farther), 30):
-        kind = int(draw.kind)
+    for state, draw in drive(ACCEL(BUFFER, mutate=farther), 30):
+        kind = int(state.kind)
         assert (kind == MUTATION) == (last is not None)
         if kind == MUTATION:
             np.testing.assert_array_equal(draw.levels, last + PLACES)
